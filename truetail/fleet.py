@@ -1,0 +1,154 @@
+"""The fleet as the master knows it: who holds which slot, and how far each has come. No I/O; time is an argument.
+
+A slot is a share of the schedule (arrivals k with k mod n_slots = slot). It is given to a worker by name when it says hello, never derived from
+Locust's worker index, which is not reused and says nothing about who is alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from truetail.histogram import Histogram
+from truetail.messages import Drained, Hello, Planned, Snapshot
+
+
+class State(StrEnum):
+    """How far a worker has come."""
+
+    HELLO = "hello"
+    PLANNED = "planned"
+    POOLED = "pooled"
+    RUNNING = "running"
+    DRAINED = "drained"
+    LOST = "lost"
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker and its slot."""
+
+    client_id: str
+    hello: Hello
+    slot: int
+    state: State = State.HELLO
+    planned: Planned | None = None
+    clock_offset_ns: int = 0
+    clock_residual_ns: int = 0
+    snapshot: Snapshot | None = None
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    drained: Drained | None = None
+    lost_at_ns: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more will come from this worker."""
+        return self.state in (State.DRAINED, State.LOST)
+
+
+class Fleet:
+    """The slot map and every member's progress. Methods return a fault in words where there is one."""
+
+    def __init__(self, n_slots: int) -> None:
+        self.n_slots = n_slots
+        self.members: dict[str, Member] = {}
+
+    @property
+    def by_slot(self) -> list[Member]:
+        """Members in the order of their slots."""
+        return sorted(self.members.values(), key=lambda member: member.slot)
+
+    def hello(self, client_id: str, hello: Hello) -> Member | str:
+        """Seat a worker; the same member again for a repeated hello; a refusal in words otherwise."""
+        known = self.members.get(client_id)
+        if known is not None:
+            return known
+        if any(member.hello.name == hello.name for member in self.members.values()):
+            return f"a worker named {hello.name} is already in the fleet; names must differ"
+        free = set(range(self.n_slots)) - {member.slot for member in self.members.values()}
+        if not free:
+            return f"the fleet of {self.n_slots} is complete; {hello.name} is refused"
+        member = self.members[client_id] = Member(client_id, hello, min(free))
+        return member
+
+    @property
+    def complete(self) -> bool:
+        """Every slot has a worker."""
+        return len(self.members) == self.n_slots
+
+    def all_at_least(self, state: State) -> bool:
+        """Every slot has a worker, and each has come as far as ``state`` (or is lost)."""
+        order = list(State)
+        return self.complete and all(order.index(member.state) >= order.index(state) for member in self.members.values())
+
+    def planned(self, client_id: str, planned: Planned, digest: str, count: int) -> str:
+        """Note a worker's plan; '' or why it does not match the master's."""
+        member = self.members[client_id]
+        member.planned = planned
+        if planned.fault:
+            return f"{member.hello.name}: {planned.fault}"
+        if (planned.digest, planned.count) != (digest, count):
+            return (
+                f"{member.hello.name} planned another schedule ({planned.count} arrivals, digest {planned.digest[:12]}) than the master "
+                f"({count} arrivals, digest {digest[:12]}): its code, numpy or files differ"
+            )
+        member.state = State.PLANNED
+        return ""
+
+    def snapshot(self, client_id: str, snapshot: Snapshot) -> str:
+        """Keep a worker's newest snapshot; older ones are ignored. '' or why it was refused (ValueError text)."""
+        member = self.members[client_id]
+        if member.snapshot is not None and snapshot.seq <= member.snapshot.seq:
+            return ""
+        try:
+            histograms = snapshot.histograms()
+        except ValueError as error:
+            return f"{member.hello.name}: {error}"
+        member.snapshot, member.histograms = snapshot, histograms
+        return snapshot.trouble
+
+    def drained(self, client_id: str, drained: Drained) -> str:
+        """A worker's last word; '' or why it was refused."""
+        fault = self.snapshot(client_id, drained.snapshot)
+        member = self.members[client_id]
+        member.drained = drained
+        member.state = State.DRAINED
+        return fault
+
+    def lost(self, client_id: str, at_ns: int) -> Member | None:
+        """A worker is gone: its member the first time, None when that was known or it had drained."""
+        member = self.members.get(client_id)
+        if member is None or member.ended:
+            return None
+        member.state, member.lost_at_ns = State.LOST, at_ns
+        return member
+
+    @property
+    def ended(self) -> bool:
+        """Every worker has drained or is lost."""
+        return bool(self.members) and all(member.ended for member in self.members.values())
+
+    def merged(self) -> dict[str, Histogram]:
+        """Every series merged over the workers: true fleet-wide counts."""
+        fleet: dict[str, Histogram] = {}
+        for member in self.members.values():
+            for series, histogram in member.histograms.items():
+                fleet.setdefault(series, Histogram()).merge(histogram)
+        return fleet
+
+    def ledger(self) -> dict[str, int]:
+        """The fleet's ledger: the workers' sums; what a lost worker leaves open is ``lost``."""
+        names = ("scheduled", "sent", "dropped", "unsent", "ok", "failed", "timed_out", "abandoned")
+        total = {name: 0 for name in (*names, "lost")}
+        for member in self.members.values():
+            of_slot = member.planned.slot_count if member.planned else 0
+            if member.snapshot is None:
+                total["scheduled"] += of_slot
+                total["lost" if member.state is State.LOST else "unsent"] += of_slot
+                continue
+            for name in names:
+                total[name] += getattr(member.snapshot.ledger, name)
+            if member.state is State.LOST:
+                total["unsent"] -= member.snapshot.ledger.unsent
+                total["lost"] += member.snapshot.ledger.unsent
+        return total

@@ -1,0 +1,325 @@
+"""The master's role: muster the fleet, set the epoch, watch, drain, and write the manifest. Design section 4."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gevent
+import numpy as np
+from gevent.event import Event
+from locust.env import Environment
+from locust.runners import STATE_MISSING
+
+from shapes.schedule import Schedule
+from truetail import manifest, messages
+from truetail.clock_exchange import ClockExchange
+from truetail.fleet import Fleet, Member, State
+from truetail.live import progress_line
+from truetail.messages import Drained, Hello, Planned, Pong, Pooled, Snapshot
+from truetail.run_shape import RunShape, scenario_of_shape
+
+if TYPE_CHECKING:
+    from truetail.plugin import Engine
+
+log = logging.getLogger("truetail.master")
+
+GO_LEAD_S = 0.5
+"""How far in the future the epoch lies: time for the message to reach every worker."""
+WALL_CLOCK_LEAD_S = 10.0
+"""The same when the schedule is aligned to the wall clock: the epoch is fixed before the muster, since the plan depends on it."""
+AFTER_DRAIN_S = 10.0
+"""How long after the drain deadline a worker's last word is waited for."""
+
+
+class MasterRole:
+    """The master's part of a run, from the muster to the final manifest."""
+
+    def __init__(self, engine: Engine, runner: Any, folder: Path | None) -> None:
+        self._engine = engine
+        self._runner = runner
+        self.folder = folder if folder is not None else scenario_of_shape(engine.environment)
+        self.document = manifest.read(self.folder)
+        scenario: Mapping[str, Any] = self.document["scenario"]
+        self.scenario = engine.scenario = scenario
+        engine.target_url = engine.environment.host = self.document["target"]["url"]
+        self.fleet = Fleet(scenario["fleet"]["workers"] if hasattr(runner, "clients") else 1)
+        self.pool_may_fill = Event()
+        self.finished = False
+        self.stop_reason = ""
+        self.planned_per_s: list[int] = []
+        self.epoch_mono_ns = 0
+        self._clock = ClockExchange()
+        self._events = manifest.events(self.folder)
+        self._progress = manifest.Log(self.folder / "progress.jsonl")
+        self._snapshots: dict[str, manifest.Log] = {}
+        self._digest = ""
+        self._count = 0
+        self._epoch_wall_ns = 0
+        self._written = False
+
+    # -- begin ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Register messages and signals, put the run's shape in place, and start conducting."""
+        for kind, listener in (
+            (messages.HELLO, self._on_hello),
+            (messages.PLANNED, self._on_planned),
+            (messages.POOLED, self._on_pooled),
+            (messages.PONG, self._on_pong),
+            (messages.SNAPSHOT, self._on_snapshot),
+            (messages.DRAINED, self._on_drained),
+        ):
+            self._runner.register_message(kind, listener)
+        shape = RunShape(self)
+        shape.runner = self._runner
+        self._engine.environment.shape_class = shape
+        # Locust dies at once on SIGTERM while a shape runs headless, telling no worker: CI and Kubernetes send just that.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            gevent.signal_handler(number, self._on_signal)
+        self._engine.environment.events.quitting.add_listener(lambda **_: self.write_end())
+        gevent.spawn(self._conduct)
+
+    def _on_signal(self) -> None:
+        if self.stop_reason:
+            log.warning("second signal: leaving at once")
+            self.write_end()
+            self.finished = True
+            self.pool_may_fill.set()
+            self._runner.quit()
+        self.stop("interrupted")
+
+    def stop(self, reason: str, text: str = "") -> None:
+        """End the run early: no more arrivals, what is in flight drains. ``reason`` goes into the manifest (the first one stays)."""
+        if self.stop_reason or self.finished:
+            return
+        self.stop_reason = reason
+        self.document["stopped_at_ns"] = self.now_ns if self.epoch_mono_ns else 0
+        self.event("stopped", text or reason)
+        self._runner.send_message(messages.STOP, {})
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        return time.monotonic_ns() - self.epoch_mono_ns
+
+    def event(self, kind: str, text: str, **fields: Any) -> None:
+        """Write an event, and tell the terminal's log."""
+        log.info("%s: %s", kind, text)
+        at_ns = self.now_ns if self.epoch_mono_ns else None
+        self._events.add(at_ns=at_ns, wall_ns=time.time_ns(), kind=kind, text=text[:1000], **fields)
+
+    # -- conduct ----------------------------------------------------------------------------------------------------
+
+    def _conduct(self) -> None:
+        """The whole run, in order. Whatever goes wrong ends it with a reason: a run must never hang or look complete."""
+        try:
+            self._muster()
+            if not self.stop_reason:
+                self._go()
+                self._watch()
+        except Exception as error:
+            log.exception("the master failed")
+            self.stop("error", f"{type(error).__name__}: {error}")
+        self.write_end()
+        self.finished = True
+        self.pool_may_fill.set()
+
+    def _muster(self) -> None:
+        self._plan_schedule()
+        deadline = time.monotonic() + self.scenario["fleet"]["muster_s"]
+        if not self._wait(lambda: self.fleet.complete, deadline):
+            return self.stop("muster", f"{len(self.fleet.members)} of {self.fleet.n_slots} workers said hello in time")
+        for member in self.fleet.by_slot:
+            self._exchange_clock(member)
+            self._send_plan(member)
+        if not self._wait(lambda: self.fleet.all_at_least(State.PLANNED), time.monotonic() + self.scenario["fleet"]["muster_s"]):
+            return self.stop("muster", "not every worker has planned its schedule in time")
+        self.pool_may_fill.set()
+        if not self._wait(lambda: self.fleet.all_at_least(State.POOLED), time.monotonic() + self.scenario["fleet"]["muster_s"]):
+            self.stop("muster", "not every worker has filled its pool in time: does an on_start block or fail?")
+
+    def _plan_schedule(self) -> None:
+        scenario = self.scenario
+        aligned = "wall-clock" in manifest.canonical(scenario["arrivals"])
+        self._epoch_wall_ns = time.time_ns() + int(WALL_CLOCK_LEAD_S * 1e9) if aligned else 0
+        schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], self._epoch_wall_ns / 1e9)
+        pool = gevent.get_hub().threadpool
+        self._digest, self._count = pool.apply(schedule.digest), pool.apply(schedule.count)
+        self.planned_per_s = pool.apply(_per_second, (schedule, scenario["duration_s"]))
+        self.document["schedule"] = {
+            "digest": self._digest, "count": self._count, "expected_count": float(schedule.expected_count), "duration_s": scenario["duration_s"],
+            "epoch_wall_s": self._epoch_wall_ns / 1e9,
+        }  # fmt: skip
+        manifest.write(self.folder, self.document)
+
+    def _wait(self, done: Any, deadline: float) -> bool:
+        while not done():
+            if self.stop_reason or time.monotonic() > deadline:
+                return False
+            gevent.sleep(0.02)
+        return True
+
+    def _exchange_clock(self, member: Member) -> None:
+        member.clock_offset_ns, member.clock_residual_ns = self._clock.measure(
+            lambda seq: self._runner.send_message(messages.PING, {"seq": seq}, member.client_id), same_boot=member.hello.boot_id
+        )
+
+    def _send_plan(self, member: Member) -> None:
+        plan = {
+            "scenario": self.scenario, "sha256": self.document["scenario_sha256"], "slot": member.slot, "n_slots": self.fleet.n_slots,
+            "epoch_wall_s": self._epoch_wall_ns / 1e9, "folder": str(self.folder.resolve()), "target_url": self._engine.target_url,
+        }  # fmt: skip
+        self._runner.send_message(messages.PLAN, plan, member.client_id)
+
+    def _go(self) -> None:
+        lead_ns = int(GO_LEAD_S * 1e9)
+        if self._epoch_wall_ns:
+            lead_ns = self._epoch_wall_ns - time.time_ns()
+            if lead_ns < 0:
+                return self.stop("muster", "the muster took longer than the lead of a schedule aligned to the wall clock")
+        self.epoch_mono_ns = time.monotonic_ns() + lead_ns
+        self.document["epoch_wall_ns"] = time.time_ns() + lead_ns
+        for member in self.fleet.by_slot:
+            self._runner.send_message(messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id)
+            member.state = State.RUNNING
+        self.document["state"] = "running"
+        self._write()
+        self.event("epoch", f"{self._count} arrivals planned over {self.scenario['duration_s']:g} s on {self.fleet.n_slots} workers")
+        return None
+
+    def _watch(self) -> None:
+        allowed_s = self.scenario["duration_s"] + self.scenario["drain_s"] + AFTER_DRAIN_S
+        next_line_s = 1.0
+        while not self.fleet.ended:
+            gevent.sleep(0.1)
+            self._look_for_lost()
+            now_s = self.now_ns / 1e9
+            if now_s >= next_line_s:
+                next_line_s = int(now_s) + 1.0
+                self._progress.add(**progress_line(self, now_s))
+            if now_s > allowed_s or (self.stop_reason and now_s > self.document["stopped_at_ns"] / 1e9 + self.scenario["drain_s"] + AFTER_DRAIN_S):
+                for member in self.fleet.by_slot:
+                    self._lose(member, "has not drained in time")
+
+    def _look_for_lost(self) -> None:
+        clients = getattr(self._runner, "clients", None)
+        if clients is None:
+            return
+        for member in self.fleet.by_slot:
+            client = clients.get(member.client_id)
+            if client is None or client.state == STATE_MISSING:
+                self._lose(member, "has not been heard of for several heartbeats")
+
+    def _lose(self, member: Member, why: str) -> None:
+        if self.fleet.lost(member.client_id, self.now_ns):
+            self.event("worker-lost", f"{member.hello.name} (slot {member.slot}) {why}", worker=member.hello.name)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def _member(self, msg: Any) -> Member | None:
+        return self.fleet.members.get(msg.node_id)
+
+    def _refuse(self, what: str) -> None:
+        self.event("message-refused", what)
+
+    def _parsed(self, kind: type[messages.M], msg: Any) -> messages.M | None:
+        try:
+            return messages.parse(kind, msg.data)
+        except ValueError as error:
+            self._refuse(str(error))
+            return None
+
+    def _on_hello(self, environment: Environment, msg: Any, **_: Any) -> None:
+        hello = self._parsed(Hello, msg)
+        if hello is None:
+            return
+        seated = self.fleet.hello(msg.node_id, hello)
+        if isinstance(seated, str):
+            self._refuse(seated)
+
+    def _on_pong(self, environment: Environment, msg: Any, **_: Any) -> None:
+        pong = self._parsed(Pong, msg)
+        if pong is not None:
+            self._clock.pong(pong.seq, pong.mono_ns)
+
+    def _on_planned(self, environment: Environment, msg: Any, **_: Any) -> None:
+        planned = self._parsed(Planned, msg)
+        if planned is not None and self._member(msg):
+            fault = self.fleet.planned(msg.node_id, planned, self._digest, self._count)
+            if fault:
+                self.stop("schedule-mismatch" if not planned.fault else "error", fault)
+
+    def _on_pooled(self, environment: Environment, msg: Any, **_: Any) -> None:
+        member = self._member(msg)
+        if member is not None and self._parsed(Pooled, msg) and member.state is State.PLANNED:
+            member.state = State.POOLED
+
+    def _on_snapshot(self, environment: Environment, msg: Any, **_: Any) -> None:
+        snapshot = self._parsed(Snapshot, msg)
+        if snapshot is not None and self._member(msg):
+            self._trouble(self.fleet.snapshot(msg.node_id, snapshot))
+            self._keep(msg.node_id, snapshot)
+
+    def _on_drained(self, environment: Environment, msg: Any, **_: Any) -> None:
+        drained = self._parsed(Drained, msg)
+        if drained is not None and self._member(msg):
+            self._trouble(self.fleet.drained(msg.node_id, drained))
+            self._keep(msg.node_id, drained.snapshot)
+            self._runner.send_message(messages.ACK, {}, msg.node_id)
+
+    def _trouble(self, text: str) -> None:
+        if text:
+            self.stop("error", text)
+
+    def _keep(self, client_id: str, snapshot: Snapshot) -> None:
+        name = self.fleet.members[client_id].hello.name
+        kept = self._snapshots.setdefault(name, manifest.Log(self.folder / "snapshots" / f"{name}.jsonl"))
+        kept.add(seq=snapshot.seq, at_ns=snapshot.at_ns, ledger=snapshot.ledger.model_dump(), series=snapshot.series)
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        self.document["workers"] = [_worker_entry(member, self.fleet.n_slots) for member in self.fleet.by_slot]
+        self.document["ledger"] = self.fleet.ledger() if self.fleet.members else None
+        try:
+            manifest.write(self.folder, self.document)
+        except OSError as error:
+            log.error("run.json cannot be written: %s", error.strerror)
+
+    def write_end(self) -> None:
+        """The final manifest; once."""
+        if self._written:
+            return
+        self._written = True
+        lost = any(member.state is State.LOST for member in self.fleet.members.values())
+        self.document["state"] = "ended"
+        self.document["stop_reason"] = self.stop_reason or ("worker-lost" if lost else "completed")
+        self.document["ended_wall_ns"] = time.time_ns()
+        self._write()
+
+
+def _per_second(schedule: Schedule, duration_s: float) -> list[int]:
+    """Planned arrivals in each second of the run."""
+    counts = np.zeros(int(duration_s) + 1, np.int64)
+    for block in schedule.blocks():
+        counts += np.bincount(block.offsets_ns // 1_000_000_000, minlength=len(counts))
+    return [int(count) for count in counts]
+
+
+def _worker_entry(member: Member, n_slots: int) -> dict[str, Any]:
+    snapshot = member.snapshot
+    return {
+        "name": member.hello.name, "slot": member.slot, "n_slots": n_slots, "from_k": 0, "host": member.hello.host, "pid": member.hello.pid,
+        "versions": member.hello.versions, "state": str(member.state), "lost_at_ns": member.lost_at_ns,
+        "clock_offset_ns": member.clock_offset_ns, "clock_residual_ns": member.clock_residual_ns,
+        "scheduled": member.planned.slot_count if member.planned else None,
+        "ledger": snapshot.ledger.model_dump() if snapshot else None,
+        "last_handed_k": snapshot.last_handed_k if snapshot else -1,
+        "generator": snapshot.generator.model_dump() if snapshot else None,
+        "rows": member.drained.rows if member.drained else None,
+    }  # fmt: skip

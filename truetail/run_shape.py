@@ -1,0 +1,70 @@
+"""The LoadTestShape of every Truetail run: one constant pool from the muster to the last drained worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from locust import LoadTestShape
+from locust.env import Environment
+
+from truetail import manifest
+from truetail.errors import UsageError
+
+if TYPE_CHECKING:
+    from truetail.master import MasterRole
+
+
+class RunShape(LoadTestShape):
+    """Waits for the muster, then asks for the same pool until the run has ended.
+
+    A pool that changed during the run would stall every worker at each change, and a shrinking one would kill busy users.
+    """
+
+    abstract = True
+
+    def __init__(self, master: MasterRole) -> None:
+        super().__init__()
+        self._master = master
+
+    def tick(self) -> tuple[int, float] | None:
+        """Called about once a second by Locust, in a greenlet of its own, so it may wait."""
+        self._master.pool_may_fill.wait()
+        if self._master.finished:
+            return None
+        pool = int(self._master.scenario["pool"]) * self._master.fleet.n_slots
+        return pool, float(pool)
+
+
+def scenario_of_shape(environment: Environment) -> Path:
+    """A run folder for plain ``locust -f my_users.py,shapes/poisson.py``: the shape and Locust's options are the scenario."""
+    from truetail import scenario
+
+    shape: Any = environment.shape_class
+    options: Any = environment.parsed_options
+    if not environment.host:
+        raise UsageError("no target: give locust --host http://...")
+    document: Mapping[str, Any] = {
+        "name": type(shape).__name__.lower(), "target": {"url": environment.host}, "requests": [{"name": "task", "path": "/"}],
+        "duration": shape.duration_s, "pool": shape.pool, "seed": shape.seed, "drain": shape.drain_s,
+        "arrivals": {"rate": 1, "spacing": "poisson"}, "slos": [],
+        "fleet": {"workers": getattr(options, "expect_workers", 1) or 1},
+    }  # fmt: skip
+    resolved = scenario.from_mapping(document).resolved() | {"arrivals": shape.arrivals(), "requests": []}
+    return prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
+
+
+def prepare(out: Path, resolved: Mapping[str, Any], scenario_file: str, target_url: str) -> Path:
+    """Make a run folder with the manifest of a run that is planned; returns the folder."""
+    now_s = time.time()
+    folder = manifest.new_run_folder(out, str(resolved["name"]), now_s)
+    document = {
+        "format": manifest.FORMAT, "run_id": folder.name, "scenario": resolved, "scenario_sha256": manifest.sha256(manifest.canonical(resolved)),
+        "scenario_file": scenario_file, "schedule": None, "state": "planned", "stop_reason": None, "stopped_at_ns": None, "epoch_wall_ns": None,
+        "started_wall_ns": int(now_s * 1e9), "ended_wall_ns": None, **manifest.environment(),
+        "target": {"url": target_url, "version": None, "embedded": bool(resolved["target"].get("embedded"))}, "workers": [], "ledger": None,
+    }  # fmt: skip
+    manifest.write(folder, document)
+    return folder

@@ -1,0 +1,65 @@
+"""Waiting for the target: a run begins only when the service says that it is ready."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from truetail.errors import TargetNotReady
+
+ATTEMPT_S = 2.0
+STEP_S = 0.1
+MAX_BODY = 65_536
+
+
+def _get(url: str, path: str) -> tuple[int, bytes]:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        # Readiness only: the load's own client checks the certificate as the scenario says.
+        connection = http.client.HTTPSConnection(host, port, timeout=ATTEMPT_S, context=ssl._create_unverified_context())  # noqa: S323
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=ATTEMPT_S)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_BODY)
+    finally:
+        connection.close()
+
+
+def wait_ready(url: str, path: str, deadline_s: float, alive: Callable[[], bool] = lambda: True) -> float:
+    """Seconds until ``GET path`` answered 2xx. TargetNotReady with the last thing seen when the deadline passes.
+
+    ``alive`` says whether the target's process still runs (always, for one that is not ours).
+    """
+    begun = time.monotonic()
+    last = "nothing was tried"
+    while time.monotonic() - begun < deadline_s:
+        try:
+            status, body = _get(url, path)
+            if 200 <= status < 300:
+                return time.monotonic() - begun
+            last = f"it answered {status}: {body[:200].decode(errors='replace')!r}"
+        except (OSError, http.client.HTTPException) as error:
+            last = f"{type(error).__name__}: {error}"
+        if not alive():
+            raise TargetNotReady(f"the target's process has ended before it was ready; last attempt: {last}")
+        time.sleep(STEP_S)
+    raise TargetNotReady(f"{url}{path} was not ready within {deadline_s:g} s; last attempt: {last}")
+
+
+def version(url: str) -> dict[str, Any] | None:
+    """What ``GET /version`` tells, for the manifest; None where the target has no such page."""
+    try:
+        status, body = _get(url, "/version")
+        told = json.loads(body) if status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    return {str(key)[:64]: str(value)[:300] for key, value in list(told.items())[:20]} if isinstance(told, dict) else None

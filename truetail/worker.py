@@ -1,0 +1,274 @@
+"""The worker's role: hello, plan, pool, epoch, dispatch, snapshots, drain. Design section 4."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+from locust.env import Environment
+
+from shapes.schedule import Schedule
+from truetail import messages, request_event
+from truetail.arrival import Arrival
+from truetail.dispatcher import Dispatcher
+from truetail.feed import Feed
+from truetail.loop_health import LoopHealth
+from truetail.manifest import canonical, sha256
+from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot
+from truetail.recorder import Recorder
+from truetail.records import ABANDONED, DROPPED, FAILED, OUTCOMES
+
+if TYPE_CHECKING:
+    from truetail.plugin import Engine
+
+log = logging.getLogger("truetail.worker")
+
+REPEAT_S = 1.0
+SNAPSHOT_S = 1.0
+FLUSH_S = 0.25
+INTERRUPT_DRAIN_S = 5.0
+
+
+class WorkerRole:
+    """One worker's part of a run. Messages come in through Locust's runner; users through :meth:`take`."""
+
+    def __init__(self, engine: Engine, runner: Any, name: str) -> None:
+        self._engine = engine
+        self._runner = runner
+        self.name = name
+        self._plan: dict[str, Any] | None = None
+        self._slot_count = 0
+        self._ready = Event()
+        self._dispatcher: Dispatcher | None = None
+        self._recorder: Recorder | None = None
+        self._feed: Feed | None = None
+        self._health = LoopHealth()
+        self._seq = 0
+        self._acked = Event()
+        self._stopping = False
+        self._ended = False
+        self._unsent_waiting = 0
+        self._trouble = ""
+
+    # -- muster -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Register the messages, then say hello until a plan comes."""
+        for kind, listener, concurrent in (
+            (messages.PLAN, self._on_plan, True),
+            (messages.PING, self._on_ping, False),
+            (messages.GO, self._on_go, False),
+            (messages.STOP, self._on_stop, False),
+            (messages.ACK, self._on_ack, False),
+        ):
+            self._runner.register_message(kind, listener, concurrent=concurrent)
+        request_event.wrap(self._engine.environment.events.request, lambda: self._recorder)
+        self._engine.environment.events.spawning_complete.add_listener(self._on_spawned)
+        self._engine.environment.events.user_error.add_listener(_note_task_error)
+        gevent.spawn(self._say_hello)
+
+    def _say_hello(self) -> None:
+        hello = Hello(
+            name=self.name, host=os.uname().nodename, pid=os.getpid(), boot_id=_boot_id(),
+            versions={package: importlib.metadata.version(package) for package in ("locust", "numpy", "truetail")},
+        )  # fmt: skip
+        while self._plan is None:
+            self._send(messages.HELLO, hello.model_dump())
+            gevent.sleep(REPEAT_S)
+
+    def _send(self, kind: str, data: dict[str, Any]) -> None:
+        self._runner.send_message(kind, data)
+
+    def _on_ping(self, environment: Environment, msg: Any, **_: Any) -> None:
+        self._send(messages.PONG, Pong(seq=msg.data["seq"], mono_ns=time.monotonic_ns()).model_dump())
+
+    def _on_plan(self, environment: Environment, msg: Any, **_: Any) -> None:
+        if self._plan is not None:
+            return
+        self._plan = plan = dict(msg.data)
+        try:
+            planned = self._make_plan(plan)
+        except Exception as error:  # whatever it is, the master must hear of it, or the muster hangs
+            log.exception("planning failed")
+            planned = Planned(digest="0" * 64, count=0, slot_count=0, fault=f"{type(error).__name__}: {error}"[:300])
+        self._send(messages.PLANNED, planned.model_dump())
+
+    def _make_plan(self, plan: dict[str, Any]) -> Planned:
+        scenario = plan["scenario"]
+        if sha256(canonical(scenario)) != plan["sha256"]:
+            raise ValueError("the scenario arrived damaged: its sha256 differs")
+        schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], plan["epoch_wall_s"])
+        slot, n_slots = plan["slot"], plan["n_slots"]
+        pool = gevent.get_hub().threadpool
+        digest = pool.apply(schedule.digest)
+        self._slot_count = pool.apply(lambda: sum(len(block.ks) for block in schedule.slot_blocks(slot, n_slots)))
+        self._feed = Feed(iter(schedule.slot_blocks(slot, n_slots)), scenario["requests"], scenario["seed"]["mix"])
+        self._recorder = Recorder(Path(plan["folder"]) / "records", self.name, int(scenario["warmup_s"] * 1e9))
+        self._dispatcher = Dispatcher(self._feed, int(scenario["lateness_deadline_s"] * 1e9), self._on_drop)
+        self._engine.scenario = scenario
+        self._engine.target_url = self._engine.environment.host = plan["target_url"]
+        gevent.spawn(self._plan_ahead, self._feed)
+        self._ready.set()
+        return Planned(digest=digest, count=schedule.count(), slot_count=self._slot_count)
+
+    def _plan_ahead(self, feed: Feed) -> None:
+        feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
+
+    def _on_spawned(self, user_count: int, **_: Any) -> None:
+        if user_count:
+            gevent.spawn(self._say_pooled, user_count)
+
+    def _say_pooled(self, user_count: int) -> None:
+        """Every user has run its on_start and waits: only then may the epoch be set."""
+        self._ready.wait()
+        assert self._dispatcher is not None
+        while self._dispatcher.idle < user_count and not self._dispatcher.started:
+            gevent.sleep(0.02)
+        while not self._dispatcher.started and not self._stopping:
+            self._send(messages.POOLED, Pooled(users=user_count).model_dump())
+            gevent.sleep(REPEAT_S)
+
+    # -- run --------------------------------------------------------------------------------------------------------
+
+    def _on_go(self, environment: Environment, msg: Any, **_: Any) -> None:
+        dispatcher, recorder = self._dispatcher, self._recorder
+        if dispatcher is None or recorder is None or dispatcher.started or self._stopping:
+            return
+        # Users are made; what lives now lives till the end, so the collector need not walk it during the run.
+        gc.collect()
+        gc.freeze()
+        recorder.epoch_mono_ns = int(msg.data["epoch_mono_ns"])
+        dispatcher.start(recorder.epoch_mono_ns)
+        self._health.start()
+        for greenlet in (self._report, self._flush, self._watch_drain):
+            gevent.spawn(greenlet)
+
+    def take(self, user: Any) -> Arrival:
+        """See :class:`truetail.plugin.Engine`."""
+        self._ready.wait()
+        assert self._dispatcher is not None
+        return self._dispatcher.take()
+
+    def finish(self, arrival: Arrival) -> None:
+        """The arrival's task is over; one that made no request is recorded as such, so that the ledger balances."""
+        assert self._dispatcher is not None and self._recorder is not None
+        if self._dispatcher.finish(arrival) and arrival.parts == 0:
+            error = _TASK_ERRORS.pop(id(arrival), "")
+            self._recorder.without_request(arrival, FAILED, f"task-error: {error}" if error else "no-request", arrival.due_mono_ns)
+
+    def _on_drop(self, arrival: Arrival) -> None:
+        if self._recorder is not None:
+            self._recorder.without_request(arrival, DROPPED, "")
+
+    def _flush(self) -> None:
+        while not self._ended:
+            gevent.sleep(FLUSH_S)
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        assert self._recorder is not None
+        try:
+            self._recorder.flush()
+        except OSError as error:
+            if not self._trouble:
+                self._trouble = f"records cannot be written: {error.strerror} ({self._recorder.rows_path.name})"
+                log.error(self._trouble)
+
+    def _report(self) -> None:
+        due = time.monotonic()
+        while not self._ended:
+            due += SNAPSHOT_S
+            gevent.sleep(max(0.0, due - time.monotonic()))
+            if not self._ended:
+                self._send(messages.SNAPSHOT, self._snapshot().model_dump())
+
+    def _ledger(self) -> Ledger:
+        recorder, dispatcher = self._recorder, self._dispatcher
+        assert recorder is not None and dispatcher is not None
+        counts = recorder.counts
+        return Ledger(
+            scheduled=self._slot_count, sent=dispatcher.handed, dropped=counts[OUTCOMES[DROPPED]],
+            unsent=max(0, self._slot_count - dispatcher.handed - counts[OUTCOMES[DROPPED]]),
+            ok=counts["ok"], failed=counts["failed"], timed_out=counts["timed_out"], abandoned=counts["abandoned"],
+        )  # fmt: skip
+
+    def _snapshot(self) -> Snapshot:
+        recorder, dispatcher = self._recorder, self._dispatcher
+        assert recorder is not None and dispatcher is not None
+        self._seq += 1
+        series = dict(list(recorder.histograms.items())[: messages.MAX_SERIES])
+        return Snapshot(
+            seq=self._seq, at_ns=time.monotonic_ns() - recorder.epoch_mono_ns, ledger=self._ledger(), in_flight=len(dispatcher.in_flight),
+            idle=dispatcher.idle, backlog=dispatcher.backlog, last_handed_k=dispatcher.last_handed_k, generator=self._health.read(),
+            series={name: histogram.to_json() for name, histogram in series.items()}, trouble=self._trouble,
+        )  # fmt: skip
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def _on_stop(self, environment: Environment, msg: Any, **_: Any) -> None:
+        """Stop early: nothing more is handed over, what is in flight may finish for a short while."""
+        self._stopping = True
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
+
+    def _watch_drain(self) -> None:
+        dispatcher = self._dispatcher
+        assert dispatcher is not None and self._plan is not None
+        while not dispatcher.exhausted:
+            gevent.sleep(0.02)
+        drain_s = self._plan["scenario"]["drain_s"]
+        deadline = time.monotonic() + (min(drain_s, INTERRUPT_DRAIN_S) if self._stopping else drain_s)
+        while dispatcher.in_flight and time.monotonic() < deadline:
+            if self._stopping:
+                deadline = min(deadline, time.monotonic() + INTERRUPT_DRAIN_S)
+            gevent.sleep(0.02)
+        self._end(dispatcher)
+
+    def _end(self, dispatcher: Dispatcher) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        for arrival in list(dispatcher.in_flight.values()):
+            dispatcher.finish(arrival)
+            if arrival.parts == 0:
+                recorder.without_request(arrival, ABANDONED, "", arrival.due_mono_ns)
+        dispatcher.stop()
+        self._health.stop()
+        self._flush_now()
+        self._ended = True
+        drained = Drained(snapshot=self._snapshot(), rows=recorder.rows_written).model_dump()
+        self._recorder = None  # a request that ends after this is no longer part of the run
+        try:
+            recorder.close()
+        except OSError as error:
+            log.error("records could not be closed: %s", error.strerror)
+        while not self._acked.is_set():
+            self._send(messages.DRAINED, drained)
+            self._acked.wait(REPEAT_S)
+
+    def _on_ack(self, environment: Environment, msg: Any, **_: Any) -> None:
+        self._acked.set()
+
+
+_TASK_ERRORS: dict[int, str] = {}
+
+
+def _note_task_error(user_instance: Any, exception: BaseException, **_: Any) -> None:
+    """Remember why a task failed before its first request; the arrival's record will say so."""
+    user = getattr(user_instance, "user", user_instance)
+    arrival = getattr(user, "arrival", None)
+    if arrival is not None and arrival.parts == 0:
+        _TASK_ERRORS[id(arrival)] = f"{type(exception).__name__}: {exception}"[:200]
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
