@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +53,7 @@ def scenario_of_shape(environment: Environment) -> Path:
         "arrivals": {"rate": 1, "spacing": "poisson"}, "slos": [],
         "fleet": {"workers": getattr(options, "expect_workers", 1) or 1},
     }  # fmt: skip
-    resolved = scenario.from_mapping(document).resolved() | {"arrivals": shape.arrivals(), "requests": []}
+    resolved = scenario.loads(json.dumps(document)).resolved() | {"arrivals": shape.arrivals(), "requests": []}
     return prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
 
 

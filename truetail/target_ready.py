@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -34,8 +35,21 @@ def _get(url: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def wait_ready(url: str, path: str, deadline_s: float, alive: Callable[[], bool] = lambda: True) -> float:
-    """Seconds until ``GET path`` answered 2xx. TargetNotReady with the last thing seen when the deadline passes.
+def _connects(url: str) -> tuple[int, bytes]:
+    """A service without a readiness page is taken to be ready when it accepts a connection."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as unix:
+            unix.settimeout(ATTEMPT_S)
+            unix.connect(parts.path)
+    else:
+        port = parts.port or (443 if parts.scheme in ("https", "grpcs") else 80)
+        socket.create_connection((parts.hostname or "", port), ATTEMPT_S).close()
+    return 200, b""
+
+
+def wait_ready(url: str, path: str | None, deadline_s: float, alive: Callable[[], bool] = lambda: True) -> float:
+    """Seconds until ``GET path`` answered 2xx (without a path: until a connection was accepted). TargetNotReady with the last thing seen when the deadline passes.
 
     ``alive`` says whether the target's process still runs (always, for one that is not ours).
     """
@@ -43,7 +57,7 @@ def wait_ready(url: str, path: str, deadline_s: float, alive: Callable[[], bool]
     last = "nothing was tried"
     while time.monotonic() - begun < deadline_s:
         try:
-            status, body = _get(url, path)
+            status, body = _get(url, path) if path else _connects(url)
             if 200 <= status < 300:
                 return time.monotonic() - begun
             last = f"it answered {status}: {body[:200].decode(errors='replace')!r}"
@@ -52,7 +66,7 @@ def wait_ready(url: str, path: str, deadline_s: float, alive: Callable[[], bool]
         if not alive():
             raise TargetNotReady(f"the target's process has ended before it was ready; last attempt: {last}")
         time.sleep(STEP_S)
-    raise TargetNotReady(f"{url}{path} was not ready within {deadline_s:g} s; last attempt: {last}")
+    raise TargetNotReady(f"{url}{path or ''} was not ready within {deadline_s:g} s; last attempt: {last}")
 
 
 def version(url: str) -> dict[str, Any] | None:

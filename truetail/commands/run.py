@@ -1,0 +1,175 @@
+"""Run a scenario here: target if embedded, collector, master and workers; then the report and the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truetail import manifest, roles, target_ready
+from truetail.children import Children, wait_until
+from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
+from truetail.progress import Progress
+from truetail.run_shape import prepare
+from truetail.scenario import Scenario, load
+
+MASTER_GRACE_S = 60.0
+"""Beyond the master's own deadlines: it ends by itself, this is for a master that hangs."""
+
+EPILOG = """examples:
+  truetail run scenarios/smoke.yaml
+  truetail run scenarios/poisson.yaml --workers 2 --set duration=5m
+  truetail run scenarios/poisson.yaml --host http://127.0.0.1:8000 --out /tmp/runs
+
+exit codes: 0 PASS, 1 FAIL (an SLO is missed), 2 scenario error, 3 INVALID (the run proves nothing),
+            4 the target never became ready, 130 interrupted (a partial report is written)"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
+    parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: the scenario's fleet.workers)")
+    parser.add_argument("--host", metavar="URL", help="test this service instead of the scenario's target")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a scenario value, e.g. arrivals.rate=120/s; repeatable")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
+    parser.add_argument("--ui", action="store_true", help="serve Locust's web UI on 127.0.0.1 while the test runs")
+    parser.add_argument("--ui-port", type=int, default=8089, metavar="PORT", help="its port (default: 8089)")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--quiet", action="store_true", help="no progress, only the verdict")
+    shown.add_argument("--json", action="store_true", help="progress as JSON lines on standard error, the summary as JSON on standard output")
+    shown.add_argument("--plain", action="store_true", help="progress as plain lines, also in a terminal")
+
+
+def overrides(args: argparse.Namespace) -> list[str]:
+    """The command line's overrides in the scenario's terms."""
+    found = list(args.set)
+    if args.workers is not None:
+        found.append(f"fleet.workers={args.workers}")
+    if args.host:
+        found += ["target.embedded=null", f"target.url={args.host}"]
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    """The whole run; returns the verdict's exit code."""
+    scenario = load(args.scenario, overrides(args))
+    locustfile = roles.locustfile_of(scenario.users, args.scenario)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    resolved = scenario.resolved()
+    folder = prepare(args.out, resolved, args.scenario.name, resolved["target"].get("url") or "")
+    try:
+        with Children(folder / "logs") as children:
+            interrupted = _swarm(args, scenario, folder, locustfile, children)
+    except TargetNotReady as error:
+        _give_up(folder, "target-not-ready")
+        raise TargetNotReady(*error.faults, f"nothing was sent; see {folder}/logs") from None
+    except KeyboardInterrupt:
+        interrupted = True
+    _note_end(folder, interrupted)
+    return _report(args, folder, interrupted)
+
+
+def _as_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _swarm(args: argparse.Namespace, scenario: Scenario, folder: Path, locustfile: Path, children: Children) -> bool:
+    """Start everything, wait for the master; whether the run was interrupted."""
+    resolved = scenario.resolved()
+    url = _start_target(resolved, folder, children)
+    _start_collector(resolved, folder, url, children)
+    port = roles.free_port()
+    ui = ("127.0.0.1", args.ui_port) if args.ui else None
+    master = children.start("master", roles.master(locustfile, folder, ("127.0.0.1", port), ui))
+    for i in range(resolved["fleet"]["workers"]):
+        children.start(f"worker-{i}", roles.worker(locustfile, f"worker-{i}", ("127.0.0.1", port)))
+    if ui and not args.quiet:
+        print(f"web UI: http://{ui[0]}:{ui[1]}", file=sys.stderr, flush=True)
+    mode = "quiet" if args.quiet else "json" if args.json else "plain" if args.plain else "auto"
+    return _follow(master, folder, mode)
+
+
+def _start_target(resolved: Mapping[str, Any], folder: Path, children: Children) -> str:
+    """Start the embedded target if there is one, wait until it is ready, and note it in the manifest; its URL."""
+    target, ready = resolved["target"], resolved["target"]["ready"]
+    url = str(target.get("url") or "")
+    child: subprocess.Popen[bytes] | None = None
+    if target.get("embedded") is not None:
+        port_file = folder / "logs" / "target.port"
+        child = children.start("target", roles.target(target["embedded"], port_file))
+        if not wait_until(lambda: port_file.exists() or child.poll() is not None, ready["deadline_s"]) or not port_file.exists():
+            if child.poll() == ExitCode.USAGE:
+                raise UsageError("target.embedded is refused by the target:", children.log_tail("target"))
+            raise TargetNotReady("the embedded target did not start:", children.log_tail("target"))
+        url = f"http://127.0.0.1:{port_file.read_text().strip()}"
+    target_ready.wait_ready(url, ready["path"], ready["deadline_s"], lambda: child is None or child.poll() is None)
+    document = manifest.read(folder)
+    document["target"] |= {"url": url, "version": target_ready.version(url) if url.startswith("http") else None}
+    manifest.write(folder, document)
+    return url
+
+
+def _start_collector(resolved: Mapping[str, Any], folder: Path, url: str, children: Children) -> None:
+    """The sidecar beside the run. Without one the run goes on: the report says that nothing was measured."""
+    collectors = resolved["collectors"]
+    gpu = {True: "yes", False: "no"}.get(collectors["gpu"], "auto")
+    command = [sys.executable, "-m", "collector", "--out", str(folder), "--period", f"{collectors['period_s']}s", "--gpu", gpu]
+    command += [] if collectors["host"] else ["--no-host"]
+    for source in collectors["prometheus"]:
+        command += ["--prometheus", ",".join(filter(None, (f"{source['name']}={source['url']}", source.get("preset"))))]
+    if resolved["target"].get("embedded") is not None:
+        command += ["--simulated", f"target={url}/device"]
+    children.start("collector", command)
+
+
+def _follow(master: subprocess.Popen[bytes], folder: Path, mode: str) -> bool:
+    """Show progress until the master has ended. Ctrl-C once: stop and drain; twice: leave at once."""
+    interrupted = False
+    scenario = manifest.read(folder)["scenario"]
+    allowed_s = scenario["duration_s"] + scenario["drain_s"] + 3 * scenario["fleet"]["muster_s"] + MASTER_GRACE_S
+    deadline = time.monotonic() + allowed_s
+    with Progress(folder, mode) as progress:
+        while master.poll() is None and time.monotonic() < deadline:
+            try:
+                progress.update()
+                time.sleep(0.2)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                print("interrupted: no more arrivals, waiting for what is in flight (again to leave at once)", file=sys.stderr, flush=True)
+                master.send_signal(signal.SIGUSR1)
+        progress.update()
+    return interrupted
+
+
+def _give_up(folder: Path, reason: str) -> None:
+    document = manifest.read(folder)
+    document |= {"state": "ended", "stop_reason": reason, "ended_wall_ns": time.time_ns()}
+    manifest.write(folder, document)
+
+
+def _note_end(folder: Path, interrupted: bool) -> None:
+    """A master that was killed leaves a manifest that says 'running': it stays so, except that we know of an interruption."""
+    document = manifest.read(folder)
+    if interrupted and document["state"] != "ended":
+        _give_up(folder, "interrupted")
+
+
+def _report(args: argparse.Namespace, folder: Path, interrupted: bool) -> int:
+    from analysis.report import build
+    from truetail.commands.report import show
+
+    try:
+        summary = build(folder)
+    except OSError as error:
+        raise RunFailed(f"{folder}: the report cannot be written ({error.strerror})") from None
+    show(summary, folder, as_json=args.json)
+    return ExitCode.INTERRUPTED if interrupted else int(summary.exit_code)

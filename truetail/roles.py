@@ -1,0 +1,56 @@
+"""Command lines of the processes that make up a run: Locust with our plugin, in each of its roles."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truetail.errors import UsageError
+
+LOCUSTFILES = Path(__file__).parent.parent / "locustfiles"
+
+
+def locustfile_of(users: str, scenario_file: Path) -> Path:
+    """The locustfile that a scenario's ``users`` names: a stem of locustfiles/, or a path relative to the scenario file."""
+    if users.endswith(".py") or "/" in users:
+        path = (scenario_file.parent / users).resolve()
+    else:
+        path = LOCUSTFILES / f"{users}_users.py"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem.removesuffix("_users") for file in LOCUSTFILES.glob("*_users.py")))
+        raise UsageError(f"{scenario_file}: users: found {users!r}, but there is no {path}; allowed are a path to a locustfile, or one of: {known}")
+    return path
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _swarm(locustfile: Path, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "truetail.swarm", "-f", str(locustfile), "--config", "/dev/null", *arguments]
+
+
+def master(locustfile: Path, folder: Path, bind: tuple[str, int], ui: tuple[str, int] | None = None) -> list[str]:
+    """The master: it waits for the scenario's workers itself, so Locust need not."""
+    view = ["--headless"] if ui is None else ["--web-host", ui[0], "--web-port", str(ui[1]), "--autostart"]
+    address = ["--master-bind-host", bind[0], "--master-bind-port", str(bind[1])]
+    return _swarm(locustfile, ["--master", *address, *view, "--truetail-run", str(folder)])
+
+
+def worker(locustfile: Path, name: str, at: tuple[str, int]) -> list[str]:
+    """A worker that joins the master at this address."""
+    return _swarm(locustfile, ["--worker", "--master-host", at[0], "--master-port", str(at[1]), "--truetail-worker-name", name])
+
+
+def target(embedded: Mapping[str, Any], port_file: Path) -> list[str]:
+    """The reference service on a free loopback port, which it writes to ``port_file``."""
+    import json
+
+    return [sys.executable, "-m", "target", "--port", "0", "--config-json", json.dumps(embedded), "--port-file", str(port_file)]
