@@ -111,7 +111,7 @@ class Scenario(Part):
             request["deadline_s"] = request["deadline_s"] or self.deadline
         if self.drain is None:
             result["drain_s"] = self.longest_deadline_s() + self.lateness_deadline + 1.0
-        if self.users.endswith(".py"):
+        if self.users.endswith(".py") or "/" in self.users:
             result["users"] = self.beside(self.users)
         trace = result["arrivals"].get("trace")
         if trace is not None:

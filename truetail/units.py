@@ -46,7 +46,7 @@ _SHARE = re.compile(rf"({NUMBER})\s*%")
 
 
 def parse_duration_s(value: object) -> float:
-    """Seconds of ``50ms``, ``250us``, ``2m``, ``1h30m`` or a number (seconds). Raises ValueError; never negative, NaN or infinite."""
+    """Seconds of ``50ms``, ``250us``, ``2m``, ``1h30m`` or a number (seconds). Raises ValueError."""
     number = _plain_number(value, DURATION_ALLOWED)
     if number is not None:
         return _finite(number, value, DURATION_ALLOWED)

@@ -1,0 +1,7 @@
+"""``python -m truetail`` is the command ``truetail``."""
+
+import sys
+
+from truetail.cli import main
+
+sys.exit(main())
