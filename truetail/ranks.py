@@ -20,7 +20,7 @@ def to_ppm(percentile: str | int) -> int:
         value = Decimal(str(percentile)) * 10_000
     except InvalidOperation:
         raise ValueError(f"percentile {percentile!r} is not a number") from None
-    if value != int(value) or not 0 < value <= PPM:
+    if not value.is_finite() or value != int(value) or not 0 < value <= PPM:
         raise ValueError(f"percentile {percentile!r} must lie in (0, 100] with at most four decimals")
     return int(value)
 
