@@ -23,6 +23,8 @@ from truetail.timer import Timer, best_timer
 
 POLL_NS = 1_000_000
 """How soon to look again when the feed has not planned far enough ahead."""
+NO_LEASE = 1 << 63
+"""An instant that never comes: a dispatcher without a master needs no lease."""
 
 
 class Dispatcher:
@@ -50,6 +52,8 @@ class Dispatcher:
         self.last_handed_k = -1
         self.started = False
         self.stopped = False
+        self.lease_until_ns = NO_LEASE
+        self.lapsed = False
 
     @property
     def idle(self) -> int:
@@ -84,7 +88,7 @@ class Dispatcher:
 
     def take(self) -> Arrival:
         """Block the calling user's greenlet until an arrival is handed to it."""
-        while self._backlog:
+        while self._backlog and self._may_send():
             arrival = self._backlog.popleft()
             if self._clock_ns() - arrival.due_mono_ns <= self._deadline_ns:
                 return self._note(arrival)
@@ -105,6 +109,13 @@ class Dispatcher:
         """The arrival's task is over. False if it was no longer in flight (abandoned at the drain deadline)."""
         return self.in_flight.pop(arrival.k, None) is not None
 
+    def _may_send(self) -> bool:
+        """Whether the lease still holds. Asked before every hand-over: a process that was frozen must not wake up and send what others took over."""
+        if not self.stopped and self._clock_ns() >= self.lease_until_ns:
+            self.lapsed = True
+            self.stop()
+        return not self.stopped
+
     def _note(self, arrival: Arrival) -> Arrival:
         self.in_flight[arrival.k] = arrival
         self.handed += 1
@@ -113,9 +124,7 @@ class Dispatcher:
 
     def _due(self) -> None:
         """Timer callback, in the hub: hand over everything that is due, then wait for the next instant."""
-        if self.stopped:
-            return
-        while True:
+        while self._may_send():
             if self._next is None:
                 self._next = self._feed.next()
             arrival = self._next
@@ -127,15 +136,18 @@ class Dispatcher:
                 user.switch(self._note(arrival))
             else:
                 self._backlog.append(arrival)
-            if self.stopped:  # by the code that just ran
-                return
-        self._drop_overdue()
-        self._arm()
+        if not self.stopped:
+            self._drop_overdue()
+            self._arm()
 
     def _drop_overdue(self) -> None:
         now_ns = self._clock_ns()
         while self._backlog and now_ns - self._backlog[0].due_mono_ns > self._deadline_ns:
             self._on_drop(self._backlog.popleft())
+
+    def check_lease(self) -> None:
+        """Stop when the lease has run out, also where no arrival is due for long."""
+        self._may_send()
 
     def _arm(self) -> None:
         instants = []

@@ -39,6 +39,7 @@ class Member:
     histograms: dict[str, Histogram] = field(default_factory=dict)
     drained: Drained | None = None
     lost_at_ns: int | None = None
+    heard_at_ns: int = 0
 
     @property
     def ended(self) -> bool:
@@ -112,8 +113,13 @@ class Fleet:
         fault = self.snapshot(client_id, drained.snapshot)
         member = self.members[client_id]
         member.drained = drained
-        member.state = State.DRAINED
+        if member.state is not State.LOST and not drained.lapsed:
+            member.state = State.DRAINED
         return fault
+
+    def silent(self, now_ns: int, patience_ns: int) -> list[Member]:
+        """Members that should speak (they run, or have lapsed) and were not heard of for longer than ``patience_ns``."""
+        return [m for m in self.by_slot if m.state is State.RUNNING and now_ns - m.heard_at_ns > patience_ns]
 
     def lost(self, client_id: str, at_ns: int) -> Member | None:
         """A worker is gone: its member the first time, None when that was known or it had drained."""

@@ -13,7 +13,6 @@ import gevent
 import numpy as np
 from gevent.event import Event
 from locust.env import Environment
-from locust.runners import STATE_MISSING
 
 from shapes.schedule import Schedule
 from truetail import manifest, messages
@@ -32,6 +31,8 @@ GO_LEAD_S = 0.5
 """How far in the future the epoch lies: time for the message to reach every worker."""
 WALL_CLOCK_LEAD_S = 10.0
 """The same when the schedule is aligned to the wall clock: the epoch is fixed before the muster, since the plan depends on it."""
+LOSS_MARGIN_S = 1.0
+"""How much longer than a lease the master waits for a word before it gives a worker up."""
 AFTER_DRAIN_S = 10.0
 """How long after the drain deadline a worker's last word is waited for."""
 
@@ -187,6 +188,7 @@ class MasterRole:
         for member in self.fleet.by_slot:
             self._runner.send_message(messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id)
             member.state = State.RUNNING
+            member.heard_at_ns = self.epoch_mono_ns
         self.document["state"] = "running"
         self._write()
         self.event("epoch", f"{self._count} arrivals planned over {self.scenario['duration_s']:g} s on {self.fleet.n_slots} workers")
@@ -207,13 +209,15 @@ class MasterRole:
                     self._lose(member, "has not drained in time")
 
     def _look_for_lost(self) -> None:
-        clients = getattr(self._runner, "clients", None)
-        if clients is None:
+        """A worker's lease runs from the sending of a snapshot, so it has surely stopped one lease after we last heard one."""
+        if not hasattr(self._runner, "clients"):
             return
+        lease_s = self.scenario["fleet"]["lease_s"]
+        for member in self.fleet.silent(time.monotonic_ns(), int((lease_s + LOSS_MARGIN_S) * 1e9)):
+            self._lose(member, f"was not heard of for {lease_s + LOSS_MARGIN_S:g} s")
         for member in self.fleet.by_slot:
-            client = clients.get(member.client_id)
-            if client is None or client.state == STATE_MISSING:
-                self._lose(member, "has not been heard of for several heartbeats")
+            if member.drained is not None and member.drained.lapsed:
+                self._lose(member, "stopped by itself: its lease had run out")
 
     def _lose(self, member: Member, why: str) -> None:
         if self.fleet.lost(member.client_id, self.now_ns):
@@ -262,8 +266,14 @@ class MasterRole:
     def _on_snapshot(self, environment: Environment, msg: Any, **_: Any) -> None:
         snapshot = self._parsed(Snapshot, msg)
         if snapshot is not None and self._member(msg):
+            self._heard(msg.node_id)
             self._trouble(self.fleet.snapshot(msg.node_id, snapshot))
             self._keep(msg.node_id, snapshot)
+            if self.fleet.members[msg.node_id].state is State.RUNNING:
+                self._runner.send_message(messages.LEASE, {"seq": snapshot.seq}, msg.node_id)
+
+    def _heard(self, client_id: str) -> None:
+        self.fleet.members[client_id].heard_at_ns = time.monotonic_ns()
 
     def _on_drained(self, environment: Environment, msg: Any, **_: Any) -> None:
         drained = self._parsed(Drained, msg)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from truetail.histogram import Histogram
 
-HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, STOP, DRAINED, ACK = (
-    f"truetail_{name}" for name in ("hello", "plan", "planned", "pooled", "ping", "pong", "go", "snapshot", "stop", "drained", "ack")
+HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, STOP, DRAINED, ACK = (
+    f"truetail_{name}" for name in ("hello", "plan", "planned", "pooled", "ping", "pong", "go", "snapshot", "lease", "stop", "drained", "ack")
 )
 
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
@@ -104,10 +104,11 @@ class Snapshot(_Message):
 
 
 class Drained(_Message):
-    """A worker's last word: its final snapshot, sent again until it is acknowledged."""
+    """A worker's last word: its final snapshot, sent again until it is acknowledged. ``lapsed``: it stopped because its lease ran out."""
 
     snapshot: Snapshot
     rows: Count
+    lapsed: bool = False
 
 
 M = TypeVar("M", bound=_Message)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent.event import Event
 from locust.env import Environment
+from locust.runners import WorkerRunner
 
 from shapes.schedule import Schedule
 from truetail import messages, request_event
@@ -34,6 +35,8 @@ REPEAT_S = 1.0
 SNAPSHOT_S = 1.0
 FLUSH_S = 0.25
 INTERRUPT_DRAIN_S = 5.0
+UNANSWERED = 60
+"""Snapshots whose sending time is remembered for an answer."""
 
 
 class WorkerRole:
@@ -54,7 +57,9 @@ class WorkerRole:
         self._acked = Event()
         self._stopping = False
         self._ended = False
-        self._unsent_waiting = 0
+        self._snapshot_sent_ns: dict[int, int] = {}
+        self._lease_ns = 0
+        self._leased = isinstance(runner, WorkerRunner)
         self._trouble = ""
 
     # -- muster -----------------------------------------------------------------------------------------------------
@@ -65,6 +70,7 @@ class WorkerRole:
             (messages.PLAN, self._on_plan, True),
             (messages.PING, self._on_ping, False),
             (messages.GO, self._on_go, False),
+            (messages.LEASE, self._on_lease, False),
             (messages.STOP, self._on_stop, False),
             (messages.ACK, self._on_ack, False),
         ):
@@ -112,6 +118,7 @@ class WorkerRole:
         self._feed = Feed(iter(schedule.slot_blocks(slot, n_slots)), scenario["requests"], scenario["seed"]["mix"])
         self._recorder = Recorder(Path(plan["folder"]) / "records", self.name, int(scenario["warmup_s"] * 1e9))
         self._dispatcher = Dispatcher(self._feed, int(scenario["lateness_deadline_s"] * 1e9), self._on_drop)
+        self._lease_ns = int(scenario["fleet"]["lease_s"] * 1e9)
         self._engine.scenario = scenario
         self._engine.target_url = self._engine.environment.host = plan["target_url"]
         gevent.spawn(self._plan_ahead, self._feed)
@@ -145,10 +152,21 @@ class WorkerRole:
         gc.collect()
         gc.freeze()
         recorder.epoch_mono_ns = int(msg.data["epoch_mono_ns"])
+        if self._leased:
+            dispatcher.lease_until_ns = max(time.monotonic_ns(), recorder.epoch_mono_ns) + self._lease_ns
         dispatcher.start(recorder.epoch_mono_ns)
         self._health.start()
         for greenlet in (self._report, self._flush, self._watch_drain):
             gevent.spawn(greenlet)
+
+    def _on_lease(self, environment: Environment, msg: Any, **_: Any) -> None:
+        """The master has seen a snapshot: we may send until one lease after that snapshot was *sent*.
+
+        Counting from the sending makes it safe: answers that lay in a socket while this process was frozen renew nothing.
+        """
+        sent_ns = self._snapshot_sent_ns.pop(msg.data.get("seq"), None)
+        if sent_ns is not None and self._dispatcher is not None and self._leased:
+            self._dispatcher.lease_until_ns = max(self._dispatcher.lease_until_ns, sent_ns + self._lease_ns)
 
     def take(self, user: Any) -> Arrival:
         """See :class:`truetail.plugin.Engine`."""
@@ -187,7 +205,10 @@ class WorkerRole:
             due += SNAPSHOT_S
             gevent.sleep(max(0.0, due - time.monotonic()))
             if not self._ended:
-                self._send(messages.SNAPSHOT, self._snapshot().model_dump())
+                snapshot = self._snapshot()
+                self._snapshot_sent_ns[snapshot.seq] = time.monotonic_ns()
+                self._snapshot_sent_ns.pop(snapshot.seq - UNANSWERED, None)
+                self._send(messages.SNAPSHOT, snapshot.model_dump())
 
     def _ledger(self) -> Ledger:
         recorder, dispatcher = self._recorder, self._dispatcher
@@ -222,7 +243,10 @@ class WorkerRole:
         dispatcher = self._dispatcher
         assert dispatcher is not None and self._plan is not None
         while not dispatcher.exhausted:
+            dispatcher.check_lease()
             gevent.sleep(0.02)
+        if dispatcher.lapsed:
+            log.error("no word from the master for %g s: sending has stopped", self._lease_ns / 1e9)
         drain_s = self._plan["scenario"]["drain_s"]
         deadline = time.monotonic() + (min(drain_s, INTERRUPT_DRAIN_S) if self._stopping else drain_s)
         while dispatcher.in_flight and time.monotonic() < deadline:
@@ -242,7 +266,7 @@ class WorkerRole:
         self._health.stop()
         self._flush_now()
         self._ended = True
-        drained = Drained(snapshot=self._snapshot(), rows=recorder.rows_written).model_dump()
+        drained = Drained(snapshot=self._snapshot(), rows=recorder.rows_written, lapsed=dispatcher.lapsed).model_dump()
         self._recorder = None  # a request that ends after this is no longer part of the run
         try:
             recorder.close()

@@ -104,16 +104,27 @@ def _start_target(resolved: Mapping[str, Any], folder: Path, children: Children)
     if target.get("embedded") is not None:
         port_file = folder / "logs" / "target.port"
         child = children.start("target", roles.target(target["embedded"], port_file))
-        if not wait_until(lambda: port_file.exists() or child.poll() is not None, ready["deadline_s"]) or not port_file.exists():
+        wait_until(lambda: _port(port_file) is not None or child.poll() is not None, ready["deadline_s"])
+        port = _port(port_file)
+        if port is None:
             if child.poll() == ExitCode.USAGE:
                 raise UsageError("target.embedded is refused by the target:", children.log_tail("target"))
             raise TargetNotReady("the embedded target did not start:", children.log_tail("target"))
-        url = f"http://127.0.0.1:{port_file.read_text().strip()}"
+        url = f"http://127.0.0.1:{port}"
     target_ready.wait_ready(url, ready["path"], ready["deadline_s"], lambda: child is None or child.poll() is None)
     document = manifest.read(folder)
     document["target"] |= {"url": url, "version": target_ready.version(url) if url.startswith("http") else None}
     manifest.write(folder, document)
     return url
+
+
+def _port(file: Path) -> int | None:
+    """The port in a port file; None while it is not there or not whole."""
+    try:
+        text = file.read_text(encoding="ascii")
+    except OSError:
+        return None
+    return int(text) if text.strip().isdigit() else None
 
 
 def _start_collector(resolved: Mapping[str, Any], folder: Path, url: str, children: Children) -> None:
