@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """The whole run; returns the verdict's exit code."""
     scenario = load(args.scenario, overrides(args))
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    signal.signal(signal.SIGTERM, as_interrupt)
     resolved = scenario.resolved()
     folder = prepare(args.out, resolved, args.scenario.name, resolved["target"].get("url") or "")
     try:
@@ -72,19 +72,20 @@ def run(args: argparse.Namespace) -> int:
         raise TargetNotReady(*error.faults, f"nothing was sent; see {folder}/logs") from None
     except KeyboardInterrupt:
         interrupted = True
-    _note_end(folder, interrupted)
-    return _report(args, folder, interrupted)
+    note_end(folder, interrupted)
+    return report(args, folder, interrupted)
 
 
-def _as_interrupt(*_: object) -> None:
+def as_interrupt(*_: object) -> None:
+    """SIGTERM (CI, Kubernetes) means the same as Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def _swarm(args: argparse.Namespace, scenario: Scenario, folder: Path, locustfile: Path, children: Children) -> bool:
     """Start everything, wait for the master; whether the run was interrupted."""
     resolved = scenario.resolved()
-    url = _start_target(resolved, folder, children)
-    _start_collector(resolved, folder, url, children)
+    url = start_target(resolved, folder, children)
+    start_collector(resolved, folder, url, children)
     port = roles.free_port()
     ui = ("127.0.0.1", args.ui_port) if args.ui else None
     master = children.start("master", roles.master(locustfile, folder, ("127.0.0.1", port), ui))
@@ -92,11 +93,15 @@ def _swarm(args: argparse.Namespace, scenario: Scenario, folder: Path, locustfil
         children.start(f"worker-{i}", roles.worker(locustfile, f"worker-{i}", ("127.0.0.1", port)))
     if ui and not args.quiet:
         print(f"web UI: http://{ui[0]}:{ui[1]}", file=sys.stderr, flush=True)
-    mode = "quiet" if args.quiet else "json" if args.json else "plain" if args.plain else "auto"
-    return _follow(master, folder, mode)
+    return follow(master, folder, progress_mode(args))
 
 
-def _start_target(resolved: Mapping[str, Any], folder: Path, children: Children) -> str:
+def progress_mode(args: argparse.Namespace) -> str:
+    """How progress is shown."""
+    return "quiet" if args.quiet else "json" if args.json else "plain" if args.plain else "auto"
+
+
+def start_target(resolved: Mapping[str, Any], folder: Path, children: Children) -> str:
     """Start the embedded target if there is one, wait until it is ready, and note it in the manifest; its URL."""
     target, ready = resolved["target"], resolved["target"]["ready"]
     url = str(target.get("url") or "")
@@ -127,7 +132,7 @@ def _port(file: Path) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
-def _start_collector(resolved: Mapping[str, Any], folder: Path, url: str, children: Children) -> None:
+def start_collector(resolved: Mapping[str, Any], folder: Path, url: str, children: Children) -> None:
     """The sidecar beside the run. Without one the run goes on: the report says that nothing was measured."""
     collectors = resolved["collectors"]
     gpu = {True: "yes", False: "no"}.get(collectors["gpu"], "auto")
@@ -140,7 +145,7 @@ def _start_collector(resolved: Mapping[str, Any], folder: Path, url: str, childr
     children.start("collector", command)
 
 
-def _follow(master: subprocess.Popen[bytes], folder: Path, mode: str) -> bool:
+def follow(master: subprocess.Popen[bytes], folder: Path, mode: str) -> bool:
     """Show progress until the master has ended. Ctrl-C once: stop and drain; twice: leave at once."""
     interrupted = False
     scenario = manifest.read(folder)["scenario"]
@@ -167,14 +172,15 @@ def _give_up(folder: Path, reason: str) -> None:
     manifest.write(folder, document)
 
 
-def _note_end(folder: Path, interrupted: bool) -> None:
+def note_end(folder: Path, interrupted: bool) -> None:
     """A master that was killed leaves a manifest that says 'running': it stays so, except that we know of an interruption."""
     document = manifest.read(folder)
     if interrupted and document["state"] != "ended":
         _give_up(folder, "interrupted")
 
 
-def _report(args: argparse.Namespace, folder: Path, interrupted: bool) -> int:
+def report(args: argparse.Namespace, folder: Path, interrupted: bool) -> int:
+    """Build the report, show the verdict; its exit code."""
     from analysis.report import build
     from truetail.commands.report import show
 
