@@ -1,1 +1,1 @@
-"""The sidecar: logs what GPUs, servers and the host did, on the same clock as the latency. Start it with ``python -m collector``."""
+"""The sidecar: logs what GPUs, servers and the host did, on the latency's clock. Started as ``python -m collector``."""

@@ -17,7 +17,7 @@ SWITCH_S = 0.001  # a scrape being parsed must not hold up a GPU's tick by the i
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the collector; returns the exit code: 0 ended in order, 2 wrong usage, no writable folder, or no GPU with ``--gpu yes``."""
+    """Run the collector; the exit code: 0 ended in order, 2 wrong usage, no writable folder, no GPU with ``--gpu yes``."""
     args = parse(arguments)
     logging.basicConfig(level=logging.WARNING, format="collector: %(message)s", stream=sys.stderr)
     sys.setswitchinterval(SWITCH_S)

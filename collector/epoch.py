@@ -23,7 +23,7 @@ def read_epoch(path: Path) -> int | None:
 
 
 def describe(epoch_wall_ns: int, now: Anchor) -> dict[str, int]:
-    """The epoch in this host's monotonic clock, right within ``uncertainty_ns`` as far as this host's wall clock is the master's."""
+    """The epoch in this host's monotonic clock, right within ``uncertainty_ns`` if this host's wall clock is the master's."""
     return {
         "epoch_wall_ns": epoch_wall_ns,
         "epoch_mono_ns": now.mono_ns + epoch_wall_ns - now.wall_ns,

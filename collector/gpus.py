@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,8 @@ class Gpu:
 
     def _restart_driver(self) -> None:
         """Start NVML anew for the next attempt; while the driver is away this fails, and the loss stays the news."""
-        try:
+        with suppress(SourceFailed):
             self.driver.restart(self.generation)
-        except SourceFailed:
-            pass
 
     def _note(self, kind: str, text: str) -> None:
         self.events(FOLDER, self.name, kind, text, **self.key)
@@ -87,7 +86,8 @@ def discover(wanted: str, events: Events, found: Callable[[list[Gpu], str], None
             stop.wait(RETRY_S)
             continue
         found(gpus, driver.version())
-        return listen(driver, len(gpus), events, stop)
+        listen(driver, len(gpus), events, stop)
+        return
 
 
 def listen(driver: Driver, count: int, events: Events, stop: threading.Event) -> None:

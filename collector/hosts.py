@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,7 +19,7 @@ def page_faults() -> dict[str, int]:
     if not sys.platform.startswith("linux"):
         return {}
     try:
-        with open("/proc/vmstat", encoding="ascii") as lines:
+        with Path("/proc/vmstat").open(encoding="ascii") as lines:
             found = dict(line.split() for line in lines if line.startswith(("pgfault ", "pgmajfault ")))
     except (OSError, ValueError):
         return {}
@@ -58,7 +59,7 @@ class Host:
         cpu, memory, swap, stats = psutil.cpu_times(), psutil.virtual_memory(), psutil.swap_memory(), psutil.cpu_stats()
         values: dict[str, Any] = {
             f"cpu_{mode}_s_total": round(getattr(cpu, mode), 2)
-            for mode in ("user", "system", "idle", "iowait", "irq", "softirq", "steal")
+            for mode in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
             if hasattr(cpu, mode)
         }
         values |= {

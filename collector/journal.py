@@ -83,8 +83,8 @@ class Journal:
     def anchor(self, at: Anchor) -> None:
         """Note an anchor: a line in the file, repeated at the head of every later part."""
         with self.lock:
-            self._anchor = at
             self._append(encode({"anchor": at._asdict()}))
+            self._anchor = at
 
     def close(self) -> None:
         """Close the file; a later append opens it again."""

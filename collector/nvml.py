@@ -7,11 +7,13 @@ and anything else (this reading is left out this time and noted).
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-import pynvml as nv  # type: ignore[import-untyped]
+import pynvml as nv
 
 from collector.clocks import NANOSECONDS
 from collector.gpu_fields import FAST_FIELDS, GPM_METRICS, SLOW_FIELDS, decode_reasons
@@ -22,12 +24,9 @@ ABOUT_NS = 60 * NANOSECONDS
 GPM_NS = NANOSECONDS // 10
 PROCESSES = 64
 NOT_OFFERED = {
-    nv.NVML_ERROR_NOT_SUPPORTED,
-    nv.NVML_ERROR_FUNCTION_NOT_FOUND,
-    nv.NVML_ERROR_NO_PERMISSION,
-    nv.NVML_ERROR_INVALID_ARGUMENT,
-    nv.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-}
+    nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_FUNCTION_NOT_FOUND, nv.NVML_ERROR_NO_PERMISSION,
+    nv.NVML_ERROR_INVALID_ARGUMENT, nv.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+}  # fmt: skip
 DRIVER_GONE = {nv.NVML_ERROR_UNINITIALIZED, nv.NVML_ERROR_DRIVER_NOT_LOADED, nv.NVML_ERROR_LIB_RM_VERSION_MISMATCH}
 GPU_GONE = {nv.NVML_ERROR_GPU_IS_LOST, nv.NVML_ERROR_RESET_REQUIRED, nv.NVML_ERROR_GPU_NOT_FOUND}
 VALUE_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}  # nvmlValueType_t
@@ -35,7 +34,7 @@ Reading = Callable[[Any], Mapping[str, Any]]
 
 
 def text(error: nv.NVMLError) -> str:
-    """An NVML error in one line, with its number."""
+    """One line, with NVML's number."""
     return f"{error} (NVML {error.value})"
 
 
@@ -162,10 +161,8 @@ class Driver:
         with self._lock:
             if self.generation != generation:
                 return
-            try:
+            with suppress(nv.NVMLError):  # not initialised: that is why we are here
                 nv.nvmlShutdown()
-            except nv.NVMLError:
-                pass  # not initialised: that is why we are here
             self._start()
             self.generation += 1
 
@@ -178,10 +175,9 @@ class Driver:
 
     def version(self) -> str:
         """The driver's version, or "" when it does not tell."""
-        try:
+        with suppress(nv.NVMLError):
             return plain(nv.nvmlSystemGetDriverVersion())
-        except nv.NVMLError:
-            return ""
+        return ""
 
     def wait_xids(self, indices: list[int], report: Callable[[int | None, int], None], stop: threading.Event) -> None:
         """Report (gpu, xid) of critical errors until ``stop``. Raises SourceFailed where none of the GPUs offers them."""
@@ -209,7 +205,7 @@ class Driver:
 
 
 def _address(handle: Any) -> int | None:
-    return nv.cast(handle, nv.c_void_p).value
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 class Gpm:
@@ -263,10 +259,7 @@ class AttachedGpu:
         self.index, self.note = index, note
         try:
             self.handle = nv.nvmlDeviceGetHandleByIndex(index)
-            self.about = {
-                "name": plain(nv.nvmlDeviceGetName(self.handle)),
-                "uuid": plain(nv.nvmlDeviceGetUUID(self.handle)),
-            }
+            self.about = {"name": plain(nv.nvmlDeviceGetName(self.handle)), "uuid": plain(nv.nvmlDeviceGetUUID(self.handle))}
         except nv.NVMLError as error:
             raise self._gone(error) from None
         self.fast, self.slow, self.instead = dict(FAST), dict(SLOW), dict(INSTEAD)

@@ -73,7 +73,7 @@ class Sampler:
                 self._file(values, before, after, wall_ns() - (after - before) // 2)
         except SourceFailed as failure:
             self._fail(failure.kind, str(failure), failure.more, mono_ns())
-        except Exception as error:  # noqa: BLE001 - whatever a driver or a server did: it is noted, the thread lives on
+        except Exception as error:  # whatever a driver or a server did: it is noted, the thread lives on
             self._fail("source-error", f"{type(error).__name__}: {error}", {}, mono_ns())
         finally:
             progress.reading_since_ns = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +21,7 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
     if isinstance(value, bool):
         yield prefix, int(value)
     elif isinstance(value, int | float):
-        if math.isfinite(value) and abs(value) < 1e18:
+        if -1e18 < value < 1e18:  # not NaN, not infinite, not an integer that no float holds
             yield prefix, value
     elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         yield prefix, [item[:64] for item in value[:16]]
