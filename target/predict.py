@@ -15,11 +15,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from target.door import ENTERED
 from target.model import Row
 from target.observation import LARGEST_BODY_BYTES, Observation, Rejected, read_list, read_one
 from target.service import Answer, NotReady, QueueFull, Service
 from target.units import NS
+
+ENTERED = "truetail.entered_ns"
+"""Key of the scope: monotonic ns at which the request was seen."""
 
 router = APIRouter()
 
@@ -88,13 +90,18 @@ async def predict_batch(request: Request) -> Response:
 
 async def read_body(request: Request) -> bytes:
     """The body, at most LARGEST_BODY_BYTES; Rejected (413) as soon as it is longer."""
-    declared = request.headers.get("content-length", "0")
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_BODY_BYTES or int(declared) > LARGEST_BODY_BYTES:
+    parts, length, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Rejected(422, "the client went away before the body was whole")
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        parts.append(part)
+        length += len(part)
+        if length > LARGEST_BODY_BYTES:
             raise Rejected(413, f"the body is longer than {LARGEST_BODY_BYTES} bytes")
-    return bytes(body)
+    return b"".join(parts)
 
 
 async def _infer(service: Service, rows: Sequence[Row], size: float, stages: Stages) -> Answer:
@@ -138,14 +145,14 @@ def _answered(service: Service, body: str, answer: Answer, stages: Stages) -> Re
         f"queue;dur={queue_ns / 1e6:.3f}, preprocess;dur={preprocess_ns / 1e6:.3f}, "
         f"inference;dur={inference_ns / 1e6:.3f}, postprocess;dur={postprocess_ns / 1e6:.3f}"
     )
-    observe = service.metrics.stage
-    observe["queue"](queue_ns / NS)
-    observe["preprocess"](preprocess_ns / NS)
-    observe["inference"](inference_ns / NS)
-    observe["postprocess"](postprocess_ns / NS)
+    stage = service.metrics.stage
+    stage["queue"].observe(queue_ns / NS)
+    stage["preprocess"].observe(preprocess_ns / NS)
+    stage["inference"].observe(inference_ns / NS)
+    stage["postprocess"].observe(postprocess_ns / NS)
     if dependency_ns:
         timing += f", dependency;dur={dependency_ns / 1e6:.3f}"
-        observe["dependency"](dependency_ns / NS)
+        stage["dependency"].observe(dependency_ns / NS)
     headers = {"server-timing": timing, "x-replica-id": answer.replica, "x-batch-size": str(answer.batch)}
     return Response(body, headers=headers, media_type="application/json")
 

@@ -56,12 +56,17 @@ class Station(Protocol):
 
 
 class BatchStation:
-    """One batch at a time; with max_batch 1 and no delay: first in, first out, one at a time."""
+    """One batch at a time; with max_batch 1 and no delay: first in, first out, one at a time.
 
-    def __init__(self, batcher: Batcher, service_time: ServiceTime, pace: Pace) -> None:
+    A batch whose end is less than ``lead_ns`` away counts as finished already, so that it can be on its way to whoever answers when
+    its end comes; the device is free at its end and not before.
+    """
+
+    def __init__(self, batcher: Batcher, service_time: ServiceTime, pace: Pace, lead_ns: int = 0) -> None:
         self.batcher = batcher
         self.service_time = service_time
         self.pace = pace
+        self.lead_ns = lead_ns
         self.busy = BusyTime()
         self.batch: Batch | None = None
         self._max_batch = batcher.max_batch
@@ -72,7 +77,7 @@ class BatchStation:
 
     def next_ns(self) -> int | None:
         """See :class:`Station`."""
-        return self.batch.end_ns if self.batch is not None else self.batcher.ready_ns()
+        return self.batch.end_ns - self.lead_ns if self.batch is not None else self.batcher.ready_ns()
 
     def advance(self, now_ns: int) -> list[Batch]:
         """See :class:`Station`. Successive batches follow each other in planned time, however late the call."""
@@ -84,7 +89,7 @@ class BatchStation:
                 if self.batch is None:
                     return finished
                 self._start(self.batch)
-            if self.batch.end_ns > now_ns:
+            if self.batch.end_ns - self.lead_ns > now_ns:
                 return finished
             self.busy.end(self.batch.end_ns)
             self.batcher.release(self.batch.end_ns)
