@@ -12,10 +12,9 @@ from typing import Any
 
 from locust.event import EventHook
 
-from truetail import classify
+from truetail import classify, server_timing
 from truetail.arrival import Arrival
 from truetail.exchange import Exchange
-from truetail.http.timing import read_server_headers
 from truetail.plugin import CURRENT
 from truetail.recorder import Recorder
 
@@ -61,5 +60,5 @@ def exchange_from_event(told: dict[str, Any], done_ns: int) -> Exchange:
     )  # fmt: skip
     headers = getattr(response, "headers", None)
     if headers is not None:
-        read_server_headers(exchange, headers.get)
+        server_timing.read(exchange, headers.get)
     return exchange

@@ -128,16 +128,17 @@ class WorkerRole:
     def _plan_ahead(self, feed: Feed) -> None:
         feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
 
-    def _on_spawned(self, user_count: int, **_: Any) -> None:
-        if user_count:
-            gevent.spawn(self._say_pooled, user_count)
+    def _on_spawned(self, **_: Any) -> None:
+        gevent.spawn(self._say_pooled)
 
-    def _say_pooled(self, user_count: int) -> None:
+    def _say_pooled(self) -> None:
         """Every user has run its on_start and waits: only then may the epoch be set."""
         self._ready.wait()
         assert self._dispatcher is not None
-        while self._dispatcher.idle < user_count and not self._dispatcher.started:
+        # Locust tells the fleet's total; this worker's own users are what counts, and those whose on_start failed are gone.
+        while self._dispatcher.idle < self._runner.user_count and not self._dispatcher.started:
             gevent.sleep(0.02)
+        user_count = self._dispatcher.idle
         while not self._dispatcher.started and not self._stopping:
             self._send(messages.POOLED, Pooled(users=user_count).model_dump())
             gevent.sleep(REPEAT_S)
@@ -179,7 +180,9 @@ class WorkerRole:
         assert self._dispatcher is not None and self._recorder is not None
         if self._dispatcher.finish(arrival) and arrival.parts == 0:
             error = _TASK_ERRORS.pop(id(arrival), "")
-            self._recorder.without_request(arrival, FAILED, f"task-error: {error}" if error else "no-request", arrival.due_mono_ns)
+            self._recorder.without_request(
+                arrival, FAILED, f"task-error: {error}" if error else "no-request", arrival.due_mono_ns
+            )
 
     def _on_drop(self, arrival: Arrival) -> None:
         if self._recorder is not None:
@@ -191,7 +194,8 @@ class WorkerRole:
             self._flush_now()
 
     def _flush_now(self) -> None:
-        assert self._recorder is not None
+        if self._recorder is None:
+            return
         try:
             self._recorder.flush()
         except OSError as error:

@@ -37,13 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: the scenario's fleet.workers)")
     parser.add_argument("--host", metavar="URL", help="test this service instead of the scenario's target")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a scenario value, e.g. arrivals.rate=120/s; repeatable")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a scenario value, e.g. arrivals.rate=120/s; repeatable",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
     parser.add_argument("--ui", action="store_true", help="serve Locust's web UI on 127.0.0.1 while the test runs")
     parser.add_argument("--ui-port", type=int, default=8089, metavar="PORT", help="its port (default: 8089)")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--quiet", action="store_true", help="no progress, only the verdict")
-    shown.add_argument("--json", action="store_true", help="progress as JSON lines on standard error, the summary as JSON on standard output")
+    shown.add_argument(
+        "--json", action="store_true", help="progress as JSON lines on standard error, the summary as JSON on standard output"
+    )
     shown.add_argument("--plain", action="store_true", help="progress as plain lines, also in a terminal")
 
 
@@ -93,7 +101,10 @@ def _swarm(args: argparse.Namespace, scenario: Scenario, folder: Path, locustfil
         children.start(f"worker-{i}", roles.worker(locustfile, f"worker-{i}", ("127.0.0.1", port)))
     if ui and not args.quiet:
         print(f"web UI: http://{ui[0]}:{ui[1]}", file=sys.stderr, flush=True)
-    return follow(master, folder, progress_mode(args))
+    interrupted = follow(master, folder, progress_mode(args))
+    if manifest.read(folder)["state"] == "planned" and not interrupted:
+        raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
+    return interrupted
 
 
 def progress_mode(args: argparse.Namespace) -> str:
@@ -160,7 +171,11 @@ def follow(master: subprocess.Popen[bytes], folder: Path, mode: str) -> bool:
                 if interrupted:
                     raise
                 interrupted = True
-                print("interrupted: no more arrivals, waiting for what is in flight (again to leave at once)", file=sys.stderr, flush=True)
+                print(
+                    "interrupted: no more arrivals, waiting for what is in flight (again to leave at once)",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 master.send_signal(signal.SIGUSR1)
         progress.update()
     return interrupted
