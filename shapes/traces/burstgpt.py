@@ -18,5 +18,6 @@ COLUMNS = {"time": "Timestamp", "prompt_tokens": "Request tokens", "output_token
 def read(source: Source, drops: Drops) -> Iterator[Rows]:
     """The rows with tokens, model and, where the file has them, session and duration. Raises TraceError when the header is another."""
     for rows in csv_reader.read_layout(source, drops, COLUMNS, unit="s", clock="midnight"):
-        drops.note("failed in the trace (0 response tokens), kept", int((rows.columns["output_tokens"] == 0).sum()))
+        if not source.times_only:
+            drops.note("failed in the trace (0 response tokens), kept", int((rows.columns["output_tokens"] == 0).sum()))
         yield rows

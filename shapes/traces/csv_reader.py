@@ -32,7 +32,7 @@ def read_layout(source: Source, drops: Drops, known: Mapping[str, str], *, unit:
         if layout is None or reader is None:
             layout = find_layout(block, source, {**known, **source.columns}, drops)
             kind = _kind(block, layout, source, unit, clock, drops)
-            reader = _Blocks(layout, kind, drops, source.time_is == "end")
+            reader = _Blocks(layout, kind, drops, source)
             block = LineBlock(block.first_line + layout.header_lines, _without_lines(block.data, layout.header_lines))
         yield from reader.rows(block)
     if reader is None:
@@ -61,10 +61,10 @@ def _kind(block: LineBlock, layout: Layout, source: Source, unit: str, clock: st
 class _Blocks:
     """Reads blocks of one file; keeps the lines of a record that is still open at a block's end."""
 
-    def __init__(self, layout: Layout, kind: TimeKind, drops: Drops, ends: bool) -> None:
-        self.layout, self.kind, self.drops, self.ends = layout, kind, drops, ends
-        self.wanted = [name for name in layout.index if name != "time"]
-        if ends and "duration_s" not in self.wanted:
+    def __init__(self, layout: Layout, kind: TimeKind, drops: Drops, source: Source) -> None:
+        self.layout, self.kind, self.drops, self.ends = layout, kind, drops, source.time_is == "end"
+        self.wanted = source.wanted(layout.index)
+        if self.ends and "duration_s" not in self.wanted:
             raise TraceError(f"{drops.file}: time_is: end needs a duration column; name it with columns: {{duration_s: NAME}}")
         self.builder = Builder(kind, self.wanted, drops, layout.duration_unit_s)
         self._open: list[tuple[int, str]] = []

@@ -49,7 +49,7 @@ def read_layout(
             names = list(dict.fromkeys(name for sample in samples for name in sample))
             layout = layout_of(names, source.columns, drops.file)
             layout = Layout(names, layout.index, layout.unit, duration_unit_s or layout.duration_unit_s)
-            reader = _Blocks(layout, _kind(samples, layout, source, unit, clock, drops), samples, drops, source.time_is == "end")
+            reader = _Blocks(layout, _kind(samples, layout, source, unit, clock, drops), samples, drops, source)
         rows = reader.rows(block)
         if len(rows.times_ns):
             yield to_start(rows) if reader.ends else rows
@@ -109,13 +109,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class _Blocks:
     """Reads the blocks of one file."""
 
-    def __init__(self, layout: Layout, kind: TimeKind, samples: Sequence[Mapping[str, Any]], drops: Drops, ends: bool) -> None:
-        self.keys = {ours: layout.names[at] for ours, at in layout.index.items()}
-        self.kind, self.drops, self.ends, self.unit_s = kind, drops, ends, layout.duration_unit_s
-        if ends and "duration_s" not in self.keys:
+    def __init__(self, layout: Layout, kind: TimeKind, samples: Sequence[Mapping[str, Any]], drops: Drops, source: Source) -> None:
+        self.wanted = source.wanted(layout.index)
+        self.keys = {ours: layout.names[layout.index[ours]] for ours in ["time", *self.wanted]}
+        self.kind, self.drops, self.ends, self.unit_s = kind, drops, source.time_is == "end", layout.duration_unit_s
+        if self.ends and "duration_s" not in self.keys:
             raise TraceError(f"{drops.file}: time_is: end needs a duration field; name it with columns: {{duration_s: NAME}}")
-        self.builder = Builder(kind, self.keys, drops, layout.duration_unit_s)
-        self.wanted = self.builder.names
+        self.builder = Builder(kind, self.wanted, drops, layout.duration_unit_s)
         key = self.keys.get("hash_ids")
         self._listed = {"hash_ids"} if key and any(isinstance(sample.get(key), list) for sample in samples) else set()
 

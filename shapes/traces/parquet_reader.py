@@ -33,7 +33,7 @@ def _rows(file: Any, source: Source, drops: Drops) -> Iterator[Rows]:
     ends = source.time_is == "end"
     if ends and "duration_s" not in layout.index:
         raise TraceError(f"{drops.file}: time_is: end needs a duration column; name it with columns: {{duration_s: NAME}}")
-    keys = {ours: layout.names[at] for ours, at in layout.index.items()}
+    keys = {ours: layout.names[layout.index[ours]] for ours in ["time", *source.wanted(layout.index)]}
     builder: Builder | None = None
     first = 1
     for batch in file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(keys.values())), use_threads=False):

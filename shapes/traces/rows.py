@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shapes.traces.drops import Drops, TraceError
+from shapes.traces.drops import Drops
 from shapes.traces.times import Ints, TimeKind, check_range, parse_ns
 
 Column = np.ndarray[Any, Any]
@@ -70,10 +70,11 @@ class Source:
     timezone: str = "UTC"
     time_is: str = "auto"  # start | end | auto: whether the time is when a request arrived or when it was done
     seed: int = 0
+    times_only: bool = False  # leave out what rows carry, for a pass that only counts
 
-    def __post_init__(self) -> None:
-        if self.time_is not in ("auto", "start", "end"):
-            raise TraceError(f"{self.path}: time_is is one of auto, start, end, found {self.time_is!r}")
+    def wanted(self, names: Iterable[str]) -> list[str]:
+        """Which of our columns to read beside the time: all, or with ``times_only`` what the time itself needs."""
+        return [name for name in names if name != "time" and (not self.times_only or (name == "duration_s" and self.time_is == "end"))]
 
 
 class Builder:

@@ -51,8 +51,8 @@ def _written(blocks: Iterable[Rows], folder: Path) -> str:
 
 
 def _sorted(database: Any, folder: Path, clock: str, drops: Drops) -> Iterator[Rows]:
-    result = database.execute("SELECT * FROM read_parquet(?, union_by_name=true) ORDER BY _time, _line", [str(folder / "*.parquet")])
-    reader = result.to_arrow_reader(BATCH_ROWS) if hasattr(result, "to_arrow_reader") else result.fetch_record_batch(BATCH_ROWS)
+    query = "SELECT * FROM read_parquet(?, union_by_name=true) ORDER BY _time, _line"
+    reader = database.sql(query, params=[str(folder / "*.parquet")]).fetch_record_batch(BATCH_ROWS)
     for batch in reader:
         columns = {name: _column(name, batch.column(name)) for name in batch.schema.names if name not in ("_time", "_line")}
         drops.kept += batch.num_rows
