@@ -30,9 +30,7 @@ COMMANDS: Mapping[str, Command] = {
     "worker": Command("truetail.commands.worker", "be a worker of a run over several machines"),
     "report": Command("truetail.commands.report", "build (again) the report of a run's folder, also of one that broke off"),
     "compare": Command("truetail.commands.compare", "say whether two groups of runs have the same tail, with an honest test"),
-    "sweep": Command(
-        "truetail.commands.sweep", "find the largest rate that meets the SLO, and the curve of latency against load"
-    ),
+    "sweep": Command("truetail.commands.sweep", "latency against load, and the largest rate that meets the SLO"),
     "plan": Command("truetail.commands.plan", "capacity from theory: replicas for an SLO, batch settings, fan-out"),
     "trace": Command("truetail.commands.trace", "inspect, convert or fit recorded traffic"),
     "collect": Command("truetail.commands.collect", "record GPU and server metrics alone", passes_on=True),

@@ -1,0 +1,253 @@
+"""Validate a scenario and show what it would send: its schedule in figures and a picture. Nothing is sent.
+
+Every fault is listed at once with file, line and column (exit code 2). What is allowed but probably not meant is a warning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truetail.errors import ExitCode, UsageError
+from truetail.scenario import Scenario, ScenarioError, load
+from truetail.scenario_preview import Need, Preview, need_of, preview, share_of
+from truetail.scenario_rules import warnings
+from truetail.units import format_duration_s, parse_share
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 72
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a value; repeatable")
+    parser.add_argument("--workers", type=int, metavar="N", help="plan for so many workers")
+    parser.add_argument(
+        "--utilisation",
+        type=_share,
+        default=0.5,
+        metavar="SHARE",
+        help="expected load of the server, for run lengths (default: 50%%)",
+    )
+    parser.add_argument("--json", action="store_true", help="the figures (or the faults) as JSON on standard output")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture of the planned rate and gaps")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, plan and show. Raises UsageError for a wrong scenario or one that cannot be planned."""
+    overrides = [*args.set, *([f"fleet.workers={args.workers}"] if args.workers is not None else [])]
+    try:
+        scenario = load(args.scenario, overrides)
+    except ScenarioError as error:
+        if not args.json:
+            raise
+        print(json.dumps({"ok": False, "faults": list(error.faults)}, indent=2))
+        return ExitCode.USAGE
+    resolved = scenario.resolved()
+    try:
+        plan = preview(resolved, time.time())
+    except (ValueError, OSError) as error:  # a trace that is missing or malformed
+        raise UsageError(f"{args.scenario}: arrivals cannot be planned: {error}") from None
+    needs = slo_needs(scenario, plan, args.utilisation)
+    doubts = [*warnings(scenario), *plan_warnings(scenario, plan, needs)]
+    if args.png is not None:
+        write_png(plan, scenario.name, args.png)
+    if args.json:
+        print(json.dumps(as_json(scenario, plan, needs, doubts), indent=2, allow_nan=False))
+    else:
+        print("\n".join(as_text(scenario, plan, needs, doubts)))
+    return ExitCode.PASS
+
+
+def slo_needs(scenario: Scenario, plan: Preview, utilisation: float) -> list[Need]:
+    """What each SLO line needs, and what is planned for it."""
+    requests = scenario.resolved()["requests"]
+    return [need_of(slo, round(plan.measured * share_of(slo.name, requests)), utilisation) for slo in scenario.objectives()]
+
+
+def pool_needs(scenario: Scenario, plan: Preview) -> dict[str, Any]:
+    """In flight per worker at the planned peak by Little's law, at the tightest latency SLO and at the deadline."""
+    per_worker_rps = plan.peak_rps / scenario.fleet.workers
+    limits_s = [slo.limit for slo in scenario.objectives() if slo.unit == "s" and slo.metric in ("response", "service")]
+    return {
+        "pool": scenario.pool,
+        "at_slo": per_worker_rps * min(limits_s) if limits_s else None,
+        "at_deadline": per_worker_rps * scenario.longest_deadline_s(),
+        "rides_out_s": scenario.pool / per_worker_rps if per_worker_rps else None,
+    }
+
+
+def plan_warnings(scenario: Scenario, plan: Preview, needs: Sequence[Need]) -> list[str]:
+    """What the plan shows that the scenario alone does not."""
+    found = ["not a single arrival is planned"] if plan.count == 0 else []
+    for need in needs:
+        if need.bound is not None and need.planned < need.bound:
+            longer = f"; a run {need.bound / need.planned:.1f} times as long has them" if need.planned else ""
+            found.append(f"{need.slo}: {need.planned} requests are planned, {need.bound} are needed to show it{longer}")
+    pool = pool_needs(scenario, plan)
+    if pool["at_slo"] is not None and pool["at_slo"] > scenario.pool:
+        found.append(
+            f"pool ({scenario.pool} per worker) is too small: at the peak and the SLO's limit {pool['at_slo']:.0f} are in flight"
+        )
+    return found
+
+
+def secrets_of(resolved: Any) -> Iterator[str]:
+    """Names of the environment variables that headers and auth refer to."""
+    if isinstance(resolved, dict) and set(resolved) == {"env", "prefix"}:
+        yield resolved["env"]
+    elif isinstance(resolved, (dict, list)):
+        for item in resolved.values() if isinstance(resolved, dict) else resolved:
+            yield from secrets_of(item)
+
+
+def environment_of(scenario: Scenario) -> dict[str, bool]:
+    """Whether each environment variable that the scenario needs is set here; never its value."""
+    resolved = scenario.resolved()
+    names = secrets_of([resolved["target"]["headers"], resolved["target"]["auth"], [r["headers"] for r in resolved["requests"]]])
+    return {name: name in os.environ for name in sorted(set(names))}
+
+
+def as_json(scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Sequence[str]) -> dict[str, Any]:
+    """All figures as plain JSON."""
+    start_s, peak = plan.peak
+    return {
+        "ok": True,
+        "scenario": scenario.resolved(),
+        "scenario_sha256": scenario.sha256(),
+        "schedule": {
+            "digest": plan.digest,
+            "count": plan.count,
+            "expected_count": plan.expected_count,
+            "measured": plan.measured,
+            "mean_gap_s": plan.mean_gap_s,
+            "gap_scv": plan.gap_scv,
+            "at_once_share": plan.at_once_share,
+            "dispersion": plan.dispersion,
+            "peak": {"start_s": start_s, "width_s": plan.bin_s, "count": peak},
+            "worker_counts": plan.worker_counts,
+            "bin_s": plan.bin_s,
+            "counts": plan.counts.tolist(),
+        },
+        "pool": pool_needs(scenario, plan),
+        "slos": [asdict(need) for need in needs],
+        "environment": environment_of(scenario),
+        "warnings": list(doubts),
+    }
+
+
+def as_text(scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Sequence[str]) -> Iterator[str]:
+    """The figures for a terminal, a line each."""
+    start_s, peak = plan.peak
+    duration = format_duration_s(scenario.duration)
+    yield f"{scenario.name}: {scenario.arrivals.headline()} for {duration}, seed {scenario.seed.schedule}"
+    if scenario.description:
+        yield f"  {' '.join(scenario.description.split())}"
+    yield ""
+    warmup = f" ({plan.measured} after the warm-up of {format_duration_s(scenario.warmup)})" if scenario.warmup else ""
+    yield f"  arrivals    {plan.count}{warmup}, expected {plan.expected_count:.1f}"
+    yield f"  digest      {plan.digest}"
+    mean = f"mean {plan.count / scenario.duration:.4g}/s"
+    yield f"  peak        {peak} in {format_duration_s(plan.bin_s)} from {format_duration_s(start_s)}; {mean}"
+    if plan.mean_gap_s is not None and plan.gap_scv is not None:
+        scv = f"SCV {plan.gap_scv:.3f} (0 fixed, 1 Poisson)"
+        yield f"  gaps        mean {_ms(plan.mean_gap_s)}, {scv}, {plan.at_once_share:.1%} of them 0"
+    if plan.dispersion:
+        yield (
+            "  dispersion  "
+            + ", ".join(f"{value:.3f} in {width}" for width, value in plan.dispersion.items())
+            + " windows (1 is Poisson)"
+        )
+    yield f"  workers     {len(plan.worker_counts)}: {_shares(plan.worker_counts)} arrivals each"
+    yield f"  pool        {_pool(pool_needs(scenario, plan))}"
+    for need in needs:
+        yield f"  slo         {_need(need)}"
+    for name, is_set in environment_of(scenario).items():
+        yield f"  environment {name} is {'set' if is_set else 'NOT set here'}"
+    yield ""
+    yield f"  {sparkline(plan.counts[: max(1, int(scenario.duration / plan.bin_s))])}"
+    yield f"  0s .. {duration}, highest column {int(columns(plan.counts).max()) / plan.bin_s:.4g}/s"
+    yield from (f"warning: {doubt}" for doubt in doubts)
+    yield ""
+    yield "the scenario is valid; nothing was sent"
+
+
+def columns(counts: np.ndarray[Any, Any], width: int = WIDTH) -> np.ndarray[Any, Any]:
+    """``counts`` as at most ``width`` columns, each the mean of its bins."""
+    return np.array([part.mean() for part in np.array_split(counts, min(width, len(counts)))])
+
+
+def sparkline(counts: np.ndarray[Any, Any], width: int = WIDTH) -> str:
+    """A line of block characters, from 0 to the highest column."""
+    means = columns(counts, width)
+    top = means.max()
+    if top <= 0:
+        return BLOCKS[0] * len(means)
+    return "".join(BLOCKS[min(len(BLOCKS) - 1, int(mean / top * len(BLOCKS)))] for mean in means)
+
+
+def write_png(plan: Preview, name: str, path: Path) -> None:
+    """A picture of the planned rate over time."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    times_s = np.arange(len(plan.counts)) * plan.bin_s
+    axes.step(times_s, plan.counts / plan.bin_s, where="post", linewidth=1)
+    axes.set(
+        title=f"{name}: {plan.count} planned arrivals", xlabel="time from the start (s)", ylabel=f"arrivals/s in {plan.bin_s:g} s"
+    )
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise UsageError(f"--png {path}: cannot be written: {error.strerror or error}") from None
+
+
+def _share(text: str) -> float:
+    try:
+        share = parse_share(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if share > 0.99:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed is at most 99%")
+    return share
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms"
+
+
+def _need(need: Need) -> str:
+    text = f"{need.slo}: judged on {need.planned} requests"
+    if need.bound is not None:
+        text += f"; {need.bound} can show it"
+    if need.interval is not None:
+        text += f", {need.interval} give an interval"
+    return text
+
+
+def _shares(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _pool(needs: dict[str, Any]) -> str:
+    text = f"{needs['pool']} per worker"
+    if needs["at_slo"] is not None:
+        text += f"; {needs['at_slo']:.1f} in flight at the peak when answers take as long as the tightest SLO allows"
+    if needs["rides_out_s"] is not None:
+        text += f"; a stall of {needs['rides_out_s']:.1f} s at the peak fills it"
+    return text
