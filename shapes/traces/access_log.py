@@ -40,7 +40,11 @@ def read(source: Source, drops: Drops) -> Iterator[Rows]:
             taken = _take(builder, line, text, drops)
             if ends is None and taken:
                 ends = "." in taken
-                drops.note("logged times taken as " + ("ends" if ends else "starts") + ", by the form of the time taken (time_is says otherwise)")
+                drops.note(
+                    "logged times taken as "
+                    + ("ends" if ends else "starts")
+                    + ", by the form of the time taken (time_is says otherwise)"
+                )
         rows = builder.build()
         if len(rows.times_ns):
             yield to_start(rows) if ends else rows
@@ -64,5 +68,7 @@ def _take(builder: Builder, line: int, text: str, drops: Drops) -> str:
     method, path = asked.groups() if asked else ("", "")
     written = "" if taken in (None, "-") else taken
     seconds = written if "." in written or not written else repr(int(written) / 1e6)
-    builder.add(line, {"time": time, "method": method, "path": path, "status": status, "response_bytes": sent, "duration_s": seconds})
+    builder.add(
+        line, {"time": time, "method": method, "path": path, "status": status, "response_bytes": sent, "duration_s": seconds}
+    )
     return written

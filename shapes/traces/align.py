@@ -12,7 +12,9 @@ HOUR_NS = 3600 * SECOND_NS
 DAY_NS = 24 * HOUR_NS
 
 
-def wall_clock_shift_ns(origin_ns: int, clock: str, length_ns: int, epoch_wall_s: float, zone: str, place: str) -> tuple[int, int]:
+def wall_clock_shift_ns(
+    origin_ns: int, clock: str, length_ns: int, epoch_wall_s: float, zone: str, place: str
+) -> tuple[int, int]:
     """(shift, period): added to times from the recording's start, the shift puts them where the wall clock reads as it did.
 
     The period is a day for a recording of a day or more, else an hour: minute and second agree, the hour only in long recordings. A

@@ -14,8 +14,8 @@ import numpy as np
 from shapes.traces.drops import Drops, TraceError
 from shapes.traces.header import delimiter_of, split
 from shapes.traces.line_blocks import line_blocks, lines_of
-from shapes.traces.rows import MAX_WHOLE_NUMBER, Ints, Rows, Source
-from shapes.traces.times import SECOND_NS
+from shapes.traces.rows import MAX_WHOLE_NUMBER, Rows, Source
+from shapes.traces.times import SECOND_NS, Ints
 
 MINUTE_NS = 60 * SECOND_NS
 MOST_ARRIVALS_AT_ONCE = 200_000

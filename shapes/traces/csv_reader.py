@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,8 +14,6 @@ from shapes.traces.times import TimeKind, column_ns, detect_kind
 
 SAMPLED_ROWS = 200
 MOST_LINES_A_RECORD = 100
-
-_HEX = re.compile(rb"[,;\t]0[xX]")
 
 
 def read(source: Source, drops: Drops) -> Iterator[Rows]:
@@ -89,12 +86,14 @@ class _Blocks:
         import pyarrow.csv as arrow_csv
 
         lines = block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-        if not block.data.strip() or _HEX.search(block.data):
+        whole = any(name in WHOLE_NUMBERS for name in self.wanted)
+        if block.data.isspace() or (whole and (b"0x" in block.data or b"0X" in block.data)):  # Arrow would read 0x10 as 16
             return None
         names = [str(i) for i in range(len(self.layout.names))]
         index = {name: str(at) for name, at in self.layout.index.items()}
         types = {index["time"]: pa.string()} | {
-            index[name]: pa.int64() if name in WHOLE_NUMBERS else pa.float64() if name in NUMBERS else pa.string() for name in self.wanted
+            index[name]: pa.int64() if name in WHOLE_NUMBERS else pa.float64() if name in NUMBERS else pa.string()
+            for name in self.wanted
         }
         try:
             table = arrow_csv.read_csv(
@@ -102,7 +101,10 @@ class _Blocks:
                 arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block.data) + 1),
                 arrow_csv.ParseOptions(delimiter=self.layout.delimiter, newlines_in_values=True),
                 arrow_csv.ConvertOptions(
-                    include_columns=list(dict.fromkeys(index.values())), column_types=types, null_values=[""], strings_can_be_null=False
+                    include_columns=list(dict.fromkeys(index.values())),
+                    column_types=types,
+                    null_values=[""],
+                    strings_can_be_null=False,
                 ),
             )
         except pa.ArrowInvalid:

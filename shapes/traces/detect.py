@@ -51,7 +51,9 @@ def detect(path: Path) -> str:
     data = head(path)
     if data.startswith(b"PAR1"):
         return "parquet"
-    lines = [line.strip() for line in data.decode("utf-8", "replace").lstrip("\ufeff").splitlines() if line.strip()][:_LINES_LOOKED_AT]
+    lines = [line.strip() for line in data.decode("utf-8", "replace").lstrip("\ufeff").splitlines() if line.strip()][
+        :_LINES_LOOKED_AT
+    ]
     if not lines:
         raise TraceError(f"{path.name}: is empty")
     if any(line.startswith("{") for line in lines[:3]):
@@ -87,22 +89,22 @@ def _delimited_format(first: str) -> str:
     return "servegen" if _SERVEGEN.fullmatch(first) else "csv"
 
 
-def resolve_format(path: Path, format: str) -> str:
-    """``format``, or the detected one for "auto". Raises TraceError for a name that no reader has."""
-    if format == "auto":
+def resolve_format(path: Path, name: str) -> str:
+    """``name``, or the detected one for "auto". Raises TraceError for a name that no reader has."""
+    if name == "auto":
         return detect(path)
-    if format not in READERS:
-        raise TraceError(f"{path}: format {quoted(format)} is not one of auto, {', '.join(READERS)}")
-    if path.is_dir() != (format == "truetail-run"):
-        raise TraceError(f"{path}: format {format} needs a {'folder' if format == 'truetail-run' else 'file'}")
-    return format
+    if name not in READERS:
+        raise TraceError(f"{path}: format {quoted(name)} is not one of auto, {', '.join(READERS)}")
+    if path.is_dir() != (name == "truetail-run"):
+        raise TraceError(f"{path}: format {name} needs a {'folder' if name == 'truetail-run' else 'file'}")
+    return name
 
 
-def open_rows(source: Source, format: str, drops: Drops) -> Iterator[Rows]:
+def open_rows(source: Source, name: str, drops: Drops) -> Iterator[Rows]:
     """The rows of a trace in the order of its file. Raises TraceError, here or while reading."""
     if not source.path.exists():
         raise TraceError(f"{source.path}: there is no such file")
-    resolved = resolve_format(source.path, format)
+    resolved = resolve_format(source.path, name)
     if source.time_is == "end" and resolved in ("counts-per-minute", "servegen", "truetail-run"):
         raise TraceError(f"{source.path}: time_is: end does not fit the format {resolved}, which has no durations")
     yield from READERS[resolved](source, drops)

@@ -16,7 +16,18 @@ from shapes.traces.times import PER_UNIT_NS, detect_kind
 # Lower case, without signs and without a unit at the end; the first name of a row that the file has is taken.
 ALIASES: Mapping[str, Sequence[str]] = {
     "time": (
-        *("timestamp", "time", "ts", "arrivaltimestamp", "arrivaltime", "arrivedat", "arrived", "arrivedwall", "starttime", "start"),
+        *(
+            "timestamp",
+            "time",
+            "ts",
+            "arrivaltimestamp",
+            "arrivaltime",
+            "arrivedat",
+            "arrived",
+            "arrivedwall",
+            "starttime",
+            "start",
+        ),
         *("datetime", "offset", "intended", "eventtime", "timeiso8601", "timelocal", "msec", "invocationtime"),
     ),
     "prompt_tokens": (
@@ -24,7 +35,15 @@ ALIASES: Mapping[str, Sequence[str]] = {
         *("promptlen", "inputlen", "tokensin"),
     ),
     "output_tokens": (
-        *("outputtokens", "generatedtokens", "outputlength", "responsetokens", "completiontokens", "tokensize", "numdecodetokens"),
+        *(
+            "outputtokens",
+            "generatedtokens",
+            "outputlength",
+            "responsetokens",
+            "completiontokens",
+            "tokensize",
+            "numdecodetokens",
+        ),
         *("outputlen", "tokensout"),
     ),
     "session": ("session", "sessionid", "chatid", "conversationid"),
@@ -99,7 +118,9 @@ def _position(names: Sequence[str], ours: str, theirs: str, where: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(names):
         return int(text) - 1
     shown = ", ".join(quoted(name) for name in names[:12])
-    raise TraceError(f"{where}: columns: {ours}: there is no column {quoted(text)}; found are {shown} (or a number, 1 = the first)")
+    raise TraceError(
+        f"{where}: columns: {ours}: there is no column {quoted(text)}; found are {shown} (or a number, 1 = the first)"
+    )
 
 
 def split(text: str, delimiter: str) -> list[str] | None:

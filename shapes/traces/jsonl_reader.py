@@ -71,9 +71,7 @@ def _samples(block: LineBlock, drops: Drops) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _kind(
-    samples: Sequence[Mapping[str, Any]], layout: Layout, source: Source, unit: str, clock: str, drops: Drops
-) -> TimeKind:
+def _kind(samples: Sequence[Mapping[str, Any]], layout: Layout, source: Source, unit: str, clock: str, drops: Drops) -> TimeKind:
     name = layout.names[layout.index["time"]]
     stated = source.time_unit if source.time_unit != "auto" else (unit or layout.unit)
     kind = detect_kind([sample.get(name) for sample in samples], stated, source.timezone, f"{drops.file}: {name}")
@@ -109,7 +107,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class _Blocks:
     """Reads the blocks of one file."""
 
-    def __init__(self, layout: Layout, kind: TimeKind, samples: Sequence[Mapping[str, Any]], drops: Drops, source: Source) -> None:
+    def __init__(
+        self, layout: Layout, kind: TimeKind, samples: Sequence[Mapping[str, Any]], drops: Drops, source: Source
+    ) -> None:
         self.wanted = source.wanted(layout.index)
         self.keys = {ours: layout.names[layout.index[ours]] for ours in ["time", *self.wanted]}
         self.kind, self.drops, self.ends, self.unit_s = kind, drops, source.time_is == "end", layout.duration_unit_s

@@ -39,7 +39,9 @@ def line_blocks(path: Path, drops: Drops, block_bytes: int = BLOCK_BYTES) -> Ite
     for number, chunk in enumerate(_chunks(path, block_bytes)):
         data = _checked_start(path, chunk) if number == 0 else chunk
         if b"\x00" in data:
-            raise TraceError(f"{path.name}: holds NUL bytes, so it is not a text file; allowed are UTF-8 text (also gzipped) and Parquet")
+            raise TraceError(
+                f"{path.name}: holds NUL bytes, so it is not a text file; allowed are UTF-8 text (also gzipped) and Parquet"
+            )
         if skipping:
             end = data.find(b"\n") + 1
             if not end:
@@ -112,7 +114,9 @@ def _unpacked(path: Path, file: IO[bytes], size: int) -> Iterator[bytes]:
         while chunk := packed.read(size):
             total += len(chunk)
             if total > EXPANSION_FREE_BYTES + MOST_EXPANSION * file.tell():
-                raise TraceError(f"{path.name}: expands more than {MOST_EXPANSION} times when unpacked; unpack it yourself if you trust it")
+                raise TraceError(
+                    f"{path.name}: expands more than {MOST_EXPANSION} times when unpacked; unpack it yourself if you trust it"
+                )
             yield chunk
 
 

@@ -25,7 +25,9 @@ def read(source: Source, drops: Drops) -> Iterator[Rows]:
         with parquet.ParquetFile(source.path, memory_map=False) as file:
             yield from _rows(file, source, drops)
     except (pa.ArrowException, OSError) as fault:
-        raise TraceError(f"{source.path.name}: not a whole Parquet file, or damaged: {str(fault).splitlines()[0][:120]}") from None
+        raise TraceError(
+            f"{source.path.name}: not a whole Parquet file, or damaged: {str(fault).splitlines()[0][:120]}"
+        ) from None
 
 
 def _rows(file: Any, source: Source, drops: Drops) -> Iterator[Rows]:
@@ -94,7 +96,9 @@ def _at_once(batch: Any, keys: dict[str, str], builder: Builder, first: int) -> 
             if found is None:
                 return None
             times = found
-        columns = {name: arrow_column(name, _plain(batch.column(keys[name]), name), builder.duration_unit_s) for name in builder.names}
+        columns = {
+            name: arrow_column(name, _plain(batch.column(keys[name]), name), builder.duration_unit_s) for name in builder.names
+        }
     except pa.ArrowException:
         return None
     if any(column is None for column in columns.values()):
@@ -123,7 +127,9 @@ def _one_by_one(batch: Any, keys: dict[str, str], builder: Builder, first: int) 
     try:
         times = _times(batch.column(keys["time"]), builder.kind).to_pylist()
     except pa.ArrowException as fault:
-        raise TraceError(f"{builder.drops.file}: {keys['time']}: no times in a column of type {batch.column(keys['time']).type}") from fault
+        raise TraceError(
+            f"{builder.drops.file}: {keys['time']}: no times in a column of type {batch.column(keys['time']).type}"
+        ) from fault
     values = {name: batch.column(keys[name]).to_pylist() for name in builder.names}
     for at in range(batch.num_rows):
         builder.add(first + at, {"time": times[at]} | {name: column[at] for name, column in values.items()})

@@ -33,7 +33,9 @@ class Recording:
     def _first(self) -> tuple[int, str]:
         rows = next(self._ordered(times_only=True), None)
         if rows is None:
-            raise TraceError(f"{self.spec.source.path.name}: no arrivals; " + ("; ".join(self.drops.lines()) or "the file has no rows"))
+            raise TraceError(
+                f"{self.spec.source.path.name}: no arrivals; " + ("; ".join(self.drops.lines()) or "the file has no rows")
+            )
         return int(rows.times_ns[0]), rows.clock
 
     @property
@@ -61,7 +63,9 @@ class Recording:
                 break
         if not found:
             to_s = "the end" if self.spec.to_ns is None else f"{self.spec.to_ns / SECOND_NS:g} s"
-            raise TraceError(f"{self.spec.source.path.name}: no arrivals in the window from {self.spec.from_ns / SECOND_NS:g} s to {to_s}")
+            raise TraceError(
+                f"{self.spec.source.path.name}: no arrivals in the window from {self.spec.from_ns / SECOND_NS:g} s to {to_s}"
+            )
 
     @cached_property
     def extent(self) -> tuple[int, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from shapes.traces.drops import Drops, TraceError, quoted
-from shapes.traces.rows import Ints, Rows, concatenate
-from shapes.traces.times import SECOND_NS
+from shapes.traces.rows import Rows, concatenate
+from shapes.traces.times import SECOND_NS, Ints
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 WINDOW_S = 60.0
 MOST_ROWS_HELD = 200_000
@@ -53,10 +56,11 @@ def _without_outliers(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> I
         yield held
 
 
-def _ahead(times: Ints, before_ns: int | None, window_ns: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _ahead(times: Ints, before_ns: int | None, window_ns: int) -> Flags:
     """For all but the last time: more than the window ahead of the one before and of the one after."""
     earlier = np.concatenate([[times[1] if before_ns is None else before_ns], times[:-2]])
-    return (times[:-1] - earlier > window_ns) & (times[:-1] - times[1:] > window_ns)
+    alone: Flags = (times[:-1] - earlier > window_ns) & (times[:-1] - times[1:] > window_ns)
+    return alone
 
 
 def _windowed(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> Iterator[Rows]:

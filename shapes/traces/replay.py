@@ -52,7 +52,9 @@ class Replay:
             )
             self._shift_ns += shift_ns
             if self._shift_ns >= self._duration_ns:
-                raise TraceError(f"{place}: the first arrival is due after {self._shift_ns / SECOND_NS:g} s, beyond the duration of {duration_s:g} s")
+                raise TraceError(
+                    f"{place}: the first arrival is due after {self._shift_ns / SECOND_NS:g} s, beyond the duration of {duration_s:g} s"
+                )
 
     @cached_property
     def count_hint(self) -> float | None:
@@ -70,7 +72,12 @@ class Replay:
     def describe(self) -> dict[str, Any]:
         """What is replayed and how, as plain JSON, with what reading it lost so far."""
         spec = self.spec
-        told: dict[str, Any] = {"file": spec.source.path.name, "mode": spec.mode, "clock": self.recording.clock, "align": spec.align}
+        told: dict[str, Any] = {
+            "file": spec.source.path.name,
+            "mode": spec.mode,
+            "clock": self.recording.clock,
+            "align": spec.align,
+        }
         values = {"speed": spec.speed, "thin": spec.thin, "copies": spec.copies}
         told["effects"] = [EFFECTS[name].format(value) for name, value in values.items() if value != 1]
         if spec.mode != "exact":
@@ -114,7 +121,9 @@ class Replay:
         """After how long the recording starts again: its length, up to a whole hour or day where it keeps to the wall clock."""
         period_ns = -(-self.recording.extent[1] // self._period_unit_ns) * self._period_unit_ns
         if self._duration_ns * self.spec.speed > MOST_LOOPS * period_ns:
-            raise TraceError(f"{self.spec.source.path.name}: {period_ns / SECOND_NS:g} s of it would be looped more than {MOST_LOOPS} times")
+            raise TraceError(
+                f"{self.spec.source.path.name}: {period_ns / SECOND_NS:g} s of it would be looped more than {MOST_LOOPS} times"
+            )
         return period_ns
 
     # -- a process fitted to them ------------------------------------------------------------------------------------------------
@@ -152,7 +161,9 @@ class Replay:
                 edges, rates = np.append(edges, period_s), np.append(rates, 0.0)
             cycles = max(1, int(np.ceil((self.duration_s - start_s) * speed / period_s)))
             if cycles * len(rates) > MOST_PIECES:
-                raise TraceError(f"{self.spec.source.path.name}: {cycles} loops of {len(rates)} rates are too many; state a wider fit_window_s")
+                raise TraceError(
+                    f"{self.spec.source.path.name}: {cycles} loops of {len(rates)} rates are too many; state a wider fit_window_s"
+                )
             starts = np.arange(cycles)[:, None] * period_s
             edges, rates = np.append((starts + edges[:-1]).ravel(), cycles * period_s), np.tile(rates, cycles)
         times = edges / speed + start_s

@@ -74,7 +74,9 @@ class Source:
 
     def wanted(self, names: Iterable[str]) -> list[str]:
         """Which of our columns to read beside the time: all, or with ``times_only`` what the time itself needs."""
-        return [name for name in names if name != "time" and (not self.times_only or (name == "duration_s" and self.time_is == "end"))]
+        return [
+            name for name in names if name != "time" and (not self.times_only or (name == "duration_s" and self.time_is == "end"))
+        ]
 
 
 class Builder:
@@ -193,4 +195,3 @@ def as_column(name: str, values: Sequence[Any]) -> Column:
     column = np.empty(len(values), object)
     column[:] = values
     return column
-

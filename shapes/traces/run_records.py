@@ -42,8 +42,9 @@ def _rows(database: Any, files: list[str], drops: Drops) -> Iterator[Rows]:
     if missing:
         raise TraceError(f"{drops.file}: records without the column {missing[0]}")
     carried = {ours: theirs for ours, theirs in CARRIED.items() if theirs in found}
-    chosen = ", ".join(f'"{theirs}" AS "{ours}"' for ours, theirs in carried.items())
-    query = f"SELECT k, intended_ns{', ' + chosen if chosen else ''} FROM read_parquet(?, union_by_name=true) WHERE part = 0 AND k >= 0 ORDER BY k"
+    chosen = ", ".join(["k", "intended_ns"] + [f'"{theirs}" AS "{ours}"' for ours, theirs in carried.items()])
+    # Only names of our own (CARRIED) are put into the text.
+    query = f"SELECT {chosen} FROM read_parquet(?, union_by_name=true) WHERE part = 0 AND k >= 0 ORDER BY k"  # noqa: S608
     result = database.execute(query, [files])
     last = -1
     while (batch := _fetch(result)) is not None:
@@ -64,7 +65,8 @@ def _fetch(result: Any) -> dict[str, Any] | None:
     names = [description[0] for description in result.description]
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     return {
-        name: np.array(values, np.int64) if name in ("k", "intended_ns") else np.array(values, object) for name, values in columns.items()
+        name: np.array(values, np.int64) if name in ("k", "intended_ns") else np.array(values, object)
+        for name, values in columns.items()
     }
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from shapes.mix import uniforms
-from shapes.traces.rows import Column, Ints, Rows, concatenate
+from shapes.traces.rows import Column, Rows, concatenate
+from shapes.traces.times import Ints
 
 EFFECTS = {
     "speed": "time compressed {:g} times: gap CV and burst sizes stay, bursts come that much closer",

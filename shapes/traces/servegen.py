@@ -6,6 +6,7 @@ a gap. The file holds parameters, not arrivals, so the instants are a draw by th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ def read(source: Source, drops: Drops) -> Iterator[Rows]:
     if not any(window.rate_rps for window in windows):
         raise TraceError(f"{drops.file}: no window has a rate above 0")
     starts = [window.start_s for window in windows]
-    if any(later <= earlier for earlier, later in zip(starts, starts[1:], strict=False)):
+    if any(later <= earlier for earlier, later in itertools.pairwise(starts)):
         raise TraceError(f"{drops.file}: the windows' starts do not rise")
     drops.note("windows realised as arrivals by the seed; the file has no instants", len(windows))
     last_width = starts[-1] - starts[-2] if len(starts) > 1 else 600.0

@@ -28,11 +28,18 @@ def sorted_rows(blocks: Iterable[Rows], drops: Drops) -> Iterator[Rows]:
             written = _written(blocks, Path(folder))
             if not written:
                 return
-            config = {"memory_limit": MEMORY_LIMIT, "threads": 1, "temp_directory": folder, "preserve_insertion_order": False}
+            config: dict[str, str | bool | int | float | list[str]] = {
+                "memory_limit": MEMORY_LIMIT,
+                "threads": 1,
+                "temp_directory": folder,
+                "preserve_insertion_order": False,
+            }
             with duckdb.connect(config=config) as database:
                 yield from _sorted(database, Path(folder), written, drops)
         except (duckdb.Error, OSError) as fault:
-            raise TraceError(f"{drops.file}: cannot be sorted under {Path(folder).parent}: {str(fault).splitlines()[0][:160]}") from None
+            raise TraceError(
+                f"{drops.file}: cannot be sorted under {Path(folder).parent}: {str(fault).splitlines()[0][:160]}"
+            ) from None
 
 
 def _written(blocks: Iterable[Rows], folder: Path) -> str:
@@ -44,7 +51,8 @@ def _written(blocks: Iterable[Rows], folder: Path) -> str:
     for number, rows in enumerate(blocks):
         clock = rows.clock
         arrays = {"_time": rows.times_ns, "_line": rows.lines} | {
-            name: column if column.dtype != object else pa.array(column.tolist(), pa.string()) for name, column in rows.columns.items()
+            name: column if column.dtype != object else pa.array(column.tolist(), pa.string())
+            for name, column in rows.columns.items()
         }
         parquet.write_table(pa.table(arrays), folder / f"{number:06d}.parquet", compression="lz4")
     return clock

@@ -130,6 +130,7 @@ def _copies(value: Any) -> int:
 
 
 def _yes(said: Mapping[str, Any], name: str) -> bool:
-    if not isinstance(said[name], bool):
-        raise TraceError(f"trace: {name}: found {quoted(said[name])}; allowed is true or false")
-    return said[name]
+    value = said[name]
+    if not isinstance(value, bool):
+        raise TraceError(f"trace: {name}: found {quoted(value)}; allowed is true or false")
+    return value
