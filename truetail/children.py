@@ -44,10 +44,15 @@ class Children:
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
             with (self._logs / f"{name}.log").open("ab") as log:
-                child = subprocess.Popen(  # noqa: S603  our own commands
-                    list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                    env={**os.environ, "TRUETAIL_PARENT": str(os.getpid()), **(env or {})}, preexec_fn=_end_with_parent(),
-                )  # fmt: skip
+                child = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env={**os.environ, "TRUETAIL_PARENT": str(os.getpid()), **(env or {})},
+                    preexec_fn=_end_with_parent(),
+                )
         except OSError as error:
             raise RunFailed(f"{name} cannot be started: {error.strerror or error}") from None
         self._running[name] = child

@@ -18,7 +18,7 @@ import gevent
 from gevent import getcurrent
 
 from truetail.arrival import Arrival
-from truetail.feed import Feed
+from truetail.feed import Feed, Feeds
 from truetail.timer import Timer, best_timer
 
 POLL_NS = 1_000_000
@@ -38,7 +38,7 @@ class Dispatcher:
         make_timer: Callable[[Callable[[], None]], Timer] = best_timer,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._feed = feed
+        self._feed = Feeds(feed)
         self._deadline_ns = lateness_deadline_ns
         self._on_drop = on_drop
         self._clock_ns = clock_ns
@@ -76,6 +76,14 @@ class Dispatcher:
         self._next = self._feed.next()
         self.started = True
         self._arm()
+
+    def add(self, feed: Feed) -> None:
+        """Hand over another feed's arrivals too (those of a lost worker), each at its own instant."""
+        self._feed.add(feed, self._next)
+        self._next = None
+        if self.started and not self.stopped:
+            self._next = self._feed.next()
+            self._arm()
 
     def stop(self) -> list[Arrival]:
         """Hand over nothing more. Returns what was due and still waited (never sent)."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from truetail.histogram import Histogram
 from truetail.messages import Drained, Hello, Planned, Snapshot
+from truetail.share import Share
 
 
 class State(StrEnum):
@@ -31,6 +32,7 @@ class Member:
     client_id: str
     hello: Hello
     slot: int
+    shares: list[Share]
     state: State = State.HELLO
     planned: Planned | None = None
     clock_offset_ns: int = 0
@@ -52,6 +54,7 @@ class Fleet:
 
     def __init__(self, n_slots: int) -> None:
         self.n_slots = n_slots
+        self.generation = 0
         self.members: dict[str, Member] = {}
 
     @property
@@ -69,7 +72,8 @@ class Fleet:
         free = set(range(self.n_slots)) - {member.slot for member in self.members.values()}
         if not free:
             return f"the fleet of {self.n_slots} is complete; {hello.name} is refused"
-        member = self.members[client_id] = Member(client_id, hello, min(free))
+        slot = min(free)
+        member = self.members[client_id] = Member(client_id, hello, slot, [Share(slot=slot, n_slots=self.n_slots)])
         return member
 
     @property
@@ -129,6 +133,24 @@ class Fleet:
         member.state, member.lost_at_ns = State.LOST, at_ns
         return member
 
+    def redistribute(self, dead: Member, from_ns: int, whole: bool) -> dict[str, list[Share]]:
+        """Give a lost worker's arrivals from an instant on to the living: new shares by client id; {} when nobody is left.
+
+        ``whole``: a share goes to one worker undivided, because its sessions must stay together. One step is one generation.
+        """
+        living = [member for member in self.by_slot if member.state is State.RUNNING]
+        if not living:
+            return {}
+        self.generation += 1
+        given: dict[str, list[Share]] = {}
+        for turn, share in enumerate(dead.shares):
+            parts = share.divided(1 if whole else len(living), from_ns)
+            for i, part in enumerate(parts):
+                taker = living[(turn + self.generation + i) % len(living)]
+                taker.shares.append(part)
+                given.setdefault(taker.client_id, []).append(part)
+        return given
+
     @property
     def ended(self) -> bool:
         """Every worker has drained or is lost."""
@@ -142,19 +164,19 @@ class Fleet:
                 fleet.setdefault(series, Histogram()).merge(histogram)
         return fleet
 
-    def ledger(self) -> dict[str, int]:
-        """The fleet's ledger: the workers' sums; what a lost worker leaves open is ``lost``."""
-        names = ("scheduled", "sent", "dropped", "unsent", "ok", "failed", "timed_out", "abandoned")
-        total = {name: 0 for name in (*names, "lost")}
+    def ledger(self, scheduled: int) -> dict[str, int]:
+        """The fleet's ledger over ``scheduled`` arrivals. What a lost worker leaves open and nobody took over is ``lost``."""
+        names = ("sent", "dropped", "unsent", "ok", "failed", "timed_out", "abandoned")
+        total = {"scheduled": scheduled, "lost": 0} | dict.fromkeys(names, 0)
         for member in self.members.values():
-            of_slot = member.planned.slot_count if member.planned else 0
-            if member.snapshot is None:
-                total["scheduled"] += of_slot
-                total["lost" if member.state is State.LOST else "unsent"] += of_slot
-                continue
-            for name in names:
-                total[name] += getattr(member.snapshot.ledger, name)
-            if member.state is State.LOST:
-                total["unsent"] -= member.snapshot.ledger.unsent
-                total["lost"] += member.snapshot.ledger.unsent
+            if member.snapshot is not None:
+                for name in names:
+                    if name != "unsent" or member.state is not State.LOST:
+                        total[name] += getattr(member.snapshot.ledger, name)
+        open_still = scheduled - total["sent"] - total["dropped"]
+        if any(member.state is State.LOST for member in self.members.values()):
+            total["unsent"] = min(total["unsent"], open_still)
+            total["lost"] = open_still - total["unsent"]
+        else:
+            total["unsent"] = open_still
         return total

@@ -128,9 +128,14 @@ class Histogram:
     def to_json(self) -> dict[str, Any]:
         """Plain values for the wire and for snapshots."""
         return {
-            "n": self.n, "min_ns": self.min_ns, "max_ns": self.max_ns, "sum_ns": self.sum_ns,
-            "over": self.over, "invalid": self.invalid, "counts": {str(i): c for i, c in self.counts.items()},
-        }  # fmt: skip
+            "n": self.n,
+            "min_ns": self.min_ns,
+            "max_ns": self.max_ns,
+            "sum_ns": self.sum_ns,
+            "over": self.over,
+            "invalid": self.invalid,
+            "counts": {str(i): c for i, c in self.counts.items()},
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:

@@ -13,18 +13,23 @@ if TYPE_CHECKING:
 def progress_line(master: MasterRole, now_s: float) -> dict[str, Any]:
     """One line of ``progress.jsonl``. Percentiles are of all answered requests so far (cumulative), in ms; None = no data."""
     snapshots = [member.snapshot for member in master.fleet.members.values() if member.snapshot is not None]
-    ledger = master.fleet.ledger()
+    ledger = master.fleet.ledger(master.count)
     series = master.fleet.merged()
     whole = int(now_s)
     return {
-        "at_s": round(now_s, 3), "duration_s": master.scenario["duration_s"],
-        "planned": sum(master.planned_per_s[:whole]), "planned_last_s": sum(master.planned_per_s[max(0, whole - 1) : whole]),
+        "at_s": round(now_s, 3),
+        "duration_s": master.scenario["duration_s"],
+        "planned": sum(master.planned_per_s[:whole]),
+        "planned_last_s": sum(master.planned_per_s[max(0, whole - 1) : whole]),
         **{name: ledger[name] for name in ("scheduled", "sent", "dropped", "lost", "ok", "failed", "timed_out")},
-        "in_flight": sum(snapshot.in_flight for snapshot in snapshots), "backlog": sum(snapshot.backlog for snapshot in snapshots),
-        "workers": sum(not member.ended for member in master.fleet.members.values()), "workers_lost": sum(member.lost_at_ns is not None for member in master.fleet.members.values()),
-        "response_ms": percentiles_ms(series.get("response")), "lateness_ms": percentiles_ms(series.get("lateness")),
+        "in_flight": sum(snapshot.in_flight for snapshot in snapshots),
+        "backlog": sum(snapshot.backlog for snapshot in snapshots),
+        "workers": sum(not member.ended for member in master.fleet.members.values()),
+        "workers_lost": sum(member.lost_at_ns is not None for member in master.fleet.members.values()),
+        "response_ms": percentiles_ms(series.get("response")),
+        "lateness_ms": percentiles_ms(series.get("lateness")),
         "cpu_share_max": max((snapshot.generator.cpu_share for snapshot in snapshots), default=0.0),
-    }  # fmt: skip
+    }
 
 
 def percentiles_ms(histogram: Histogram | None) -> dict[str, float | None]:

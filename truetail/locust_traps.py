@@ -29,7 +29,7 @@ def mend(runner: Any) -> None:
     # A worker rebuilds its whole option parser once per option on every spawn message: 65 ms of frozen event loop.
     if not hasattr(argument_parser.default_args_dict, "cache_info"):
         argument_parser.default_args_dict = functools.cache(argument_parser.default_args_dict)
-    locust.stats.bucket_response_time = three_digits
+    locust.stats.bucket_response_time = three_digits  # type: ignore[assignment]  # floats work in all of Locust's outputs
     mend_keepalive()
     if isinstance(runner, MasterRunner):
         # A minute after a worker's death Locust forgets it and restarts the ramp from zero users on the living.

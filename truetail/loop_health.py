@@ -50,9 +50,11 @@ class LoopHealth:
             self._cpu_max = max(self._cpu_max, share)
         p99_ns = self._stalls.percentile_ns("99") or 0
         return Generator(
-            cpu_share=round(share, 4), cpu_share_max=round(self._cpu_max, 4),
-            loop_stall_max_ms=max(self._stalls.max_ns, 0) / 1e6, loop_stall_p99_ms=p99_ns / 1e6,
-        )  # fmt: skip
+            cpu_share=round(share, 4),
+            cpu_share_max=round(self._cpu_max, 4),
+            loop_stall_max_ms=max(self._stalls.max_ns, 0) / 1e6,
+            loop_stall_p99_ms=p99_ns / 1e6,
+        )
 
     def stop(self) -> None:
         """Stop watching."""

@@ -19,7 +19,7 @@ from truetail import manifest, messages
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.live import progress_line
-from truetail.messages import Drained, Hello, Planned, Pong, Pooled, Snapshot
+from truetail.messages import Drained, Hello, Planned, Pong, Pooled, Snapshot, Took
 from truetail.run_shape import RunShape, scenario_of_shape
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ WALL_CLOCK_LEAD_S = 10.0
 """The same when the schedule is aligned to the wall clock: the epoch is fixed before the muster, since the plan depends on it."""
 LOSS_MARGIN_S = 1.0
 """How much longer than a lease the master waits for a word before it gives a worker up."""
+HAND_OVER_LEAD_S = 2.0
+"""How far ahead the living take over a lost worker's arrivals: time to plan up to there."""
 AFTER_DRAIN_S = 10.0
 """How long after the drain deadline a worker's last word is waited for."""
 
@@ -59,7 +61,7 @@ class MasterRole:
         self._progress = manifest.Log(self.folder / "progress.jsonl")
         self._snapshots: dict[str, manifest.Log] = {}
         self._digest = ""
-        self._count = 0
+        self.count = 0
         self._epoch_wall_ns = 0
         self._written = False
 
@@ -74,6 +76,7 @@ class MasterRole:
             (messages.PONG, self._on_pong),
             (messages.SNAPSHOT, self._on_snapshot),
             (messages.DRAINED, self._on_drained),
+            (messages.TOOK, self._on_took),
         ):
             self._runner.register_message(kind, listener)
         shape = RunShape(self)
@@ -150,12 +153,15 @@ class MasterRole:
         self._epoch_wall_ns = time.time_ns() + int(WALL_CLOCK_LEAD_S * 1e9) if aligned else 0
         schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], self._epoch_wall_ns / 1e9)
         pool = gevent.get_hub().threadpool
-        self._digest, self._count = pool.apply(schedule.digest), pool.apply(schedule.count)
+        self._digest, self.count = pool.apply(schedule.digest), pool.apply(schedule.count)
         self.planned_per_s = pool.apply(_per_second, (schedule, scenario["duration_s"]))
         self.document["schedule"] = {
-            "digest": self._digest, "count": self._count, "expected_count": float(schedule.expected_count), "duration_s": scenario["duration_s"],
+            "digest": self._digest,
+            "count": self.count,
+            "expected_count": float(schedule.expected_count),
+            "duration_s": scenario["duration_s"],
             "epoch_wall_s": self._epoch_wall_ns / 1e9,
-        }  # fmt: skip
+        }
         manifest.write(self.folder, self.document)
 
     def _wait(self, done: Any, deadline: float) -> bool:
@@ -172,9 +178,14 @@ class MasterRole:
 
     def _send_plan(self, member: Member) -> None:
         plan = {
-            "scenario": self.scenario, "sha256": self.document["scenario_sha256"], "slot": member.slot, "n_slots": self.fleet.n_slots,
-            "epoch_wall_s": self._epoch_wall_ns / 1e9, "folder": str(self.folder.resolve()), "target_url": self._engine.target_url,
-        }  # fmt: skip
+            "scenario": self.scenario,
+            "sha256": self.document["scenario_sha256"],
+            "slot": member.slot,
+            "n_slots": self.fleet.n_slots,
+            "epoch_wall_s": self._epoch_wall_ns / 1e9,
+            "folder": str(self.folder.resolve()),
+            "target_url": self._engine.target_url,
+        }
         self._runner.send_message(messages.PLAN, plan, member.client_id)
 
     def _go(self) -> None:
@@ -182,17 +193,21 @@ class MasterRole:
         if self._epoch_wall_ns:
             lead_ns = self._epoch_wall_ns - time.time_ns()
             if lead_ns < 0:
-                return self.stop("muster", "the muster took longer than the lead of a schedule aligned to the wall clock")
+                self.stop("muster", "the muster took longer than the lead of a schedule aligned to the wall clock")
+                return
         self.epoch_mono_ns = time.monotonic_ns() + lead_ns
         self.document["epoch_wall_ns"] = time.time_ns() + lead_ns
         for member in self.fleet.by_slot:
-            self._runner.send_message(messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id)
+            self._runner.send_message(
+                messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id
+            )
             member.state = State.RUNNING
             member.heard_at_ns = self.epoch_mono_ns
         self.document["state"] = "running"
         self._write()
-        self.event("epoch", f"{self._count} arrivals planned over {self.scenario['duration_s']:g} s on {self.fleet.n_slots} workers")
-        return None
+        self.event(
+            "epoch", f"{self.count} arrivals planned over {self.scenario['duration_s']:g} s on {self.fleet.n_slots} workers"
+        )
 
     def _watch(self) -> None:
         allowed_s = self.scenario["duration_s"] + self.scenario["drain_s"] + AFTER_DRAIN_S
@@ -204,7 +219,9 @@ class MasterRole:
             if now_s >= next_line_s:
                 next_line_s = int(now_s) + 1.0
                 self._progress.add(**progress_line(self, now_s))
-            if now_s > allowed_s or (self.stop_reason and now_s > self.document["stopped_at_ns"] / 1e9 + self.scenario["drain_s"] + AFTER_DRAIN_S):
+            if now_s > allowed_s or (
+                self.stop_reason and now_s > self.document["stopped_at_ns"] / 1e9 + self.scenario["drain_s"] + AFTER_DRAIN_S
+            ):
                 for member in self.fleet.by_slot:
                     self._lose(member, "has not drained in time")
 
@@ -220,8 +237,22 @@ class MasterRole:
                 self._lose(member, "stopped by itself: its lease had run out")
 
     def _lose(self, member: Member, why: str) -> None:
-        if self.fleet.lost(member.client_id, self.now_ns):
-            self.event("worker-lost", f"{member.hello.name} (slot {member.slot}) {why}", worker=member.hello.name)
+        if not self.fleet.lost(member.client_id, self.now_ns):
+            return
+        self.event("worker-lost", f"{member.hello.name} (slot {member.slot}) {why}", worker=member.hello.name)
+        if self.scenario["fleet"]["on_loss"] == "repartition" and not self.stop_reason:
+            self._hand_over(member)
+
+    def _hand_over(self, dead: Member) -> None:
+        """The living take over from an instant in the future on. What lies before it is lost: sent late, it would be a burst that nobody planned."""
+        from_ns = self.now_ns + int(HAND_OVER_LEAD_S * 1e9)
+        given = self.fleet.redistribute(dead, from_ns, whole="trace" in self.scenario["arrivals"])
+        for client_id, shares in given.items():
+            data = {"generation": self.fleet.generation, "shares": [share.model_dump() for share in shares]}
+            self._runner.send_message(messages.TAKEOVER, data, client_id)
+        if given:
+            text = f"{len(given)} workers take over the arrivals of {dead.hello.name} from {from_ns / 1e9:.3f} s on"
+            self.event("repartition", text, generation=self.fleet.generation, from_ns=from_ns, worker=dead.hello.name)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -254,7 +285,7 @@ class MasterRole:
     def _on_planned(self, environment: Environment, msg: Any, **_: Any) -> None:
         planned = self._parsed(Planned, msg)
         if planned is not None and self._member(msg):
-            fault = self.fleet.planned(msg.node_id, planned, self._digest, self._count)
+            fault = self.fleet.planned(msg.node_id, planned, self._digest, self.count)
             if fault:
                 self.stop("schedule-mismatch" if not planned.fault else "error", fault)
 
@@ -274,6 +305,16 @@ class MasterRole:
 
     def _heard(self, client_id: str) -> None:
         self.fleet.members[client_id].heard_at_ns = time.monotonic_ns()
+
+    def _on_took(self, environment: Environment, msg: Any, **_: Any) -> None:
+        took, member = self._parsed(Took, msg), self._member(msg)
+        if took is not None and member is not None:
+            self.event(
+                "took-over",
+                f"{member.hello.name} has {took.scheduled} arrivals more",
+                worker=member.hello.name,
+                generation=took.generation,
+            )
 
     def _on_drained(self, environment: Environment, msg: Any, **_: Any) -> None:
         drained = self._parsed(Drained, msg)
@@ -295,7 +336,7 @@ class MasterRole:
 
     def _write(self) -> None:
         self.document["workers"] = [_worker_entry(member, self.fleet.n_slots) for member in self.fleet.by_slot]
-        self.document["ledger"] = self.fleet.ledger() if self.fleet.members else None
+        self.document["ledger"] = self.fleet.ledger(self.count) if self.fleet.members else None
         try:
             manifest.write(self.folder, self.document)
         except OSError as error:
@@ -324,12 +365,20 @@ def _per_second(schedule: Schedule, duration_s: float) -> list[int]:
 def _worker_entry(member: Member, n_slots: int) -> dict[str, Any]:
     snapshot = member.snapshot
     return {
-        "name": member.hello.name, "slot": member.slot, "n_slots": n_slots, "from_k": 0, "host": member.hello.host, "pid": member.hello.pid,
-        "versions": member.hello.versions, "state": str(member.state), "lost_at_ns": member.lost_at_ns,
-        "clock_offset_ns": member.clock_offset_ns, "clock_residual_ns": member.clock_residual_ns,
+        "name": member.hello.name,
+        "slot": member.slot,
+        "n_slots": n_slots,
+        "from_k": 0,
+        "host": member.hello.host,
+        "pid": member.hello.pid,
+        "versions": member.hello.versions,
+        "state": str(member.state),
+        "lost_at_ns": member.lost_at_ns,
+        "clock_offset_ns": member.clock_offset_ns,
+        "clock_residual_ns": member.clock_residual_ns,
         "scheduled": member.planned.slot_count if member.planned else None,
         "ledger": snapshot.ledger.model_dump() if snapshot else None,
         "last_handed_k": snapshot.last_handed_k if snapshot else -1,
         "generator": snapshot.generator.model_dump() if snapshot else None,
         "rows": member.drained.rows if member.drained else None,
-    }  # fmt: skip
+    }

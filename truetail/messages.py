@@ -12,8 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from truetail.histogram import Histogram
 
-HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, STOP, DRAINED, ACK = (
-    f"truetail_{name}" for name in ("hello", "plan", "planned", "pooled", "ping", "pong", "go", "snapshot", "lease", "stop", "drained", "ack")
+HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, TAKEOVER, TOOK, STOP, DRAINED, ACK = (
+    f"truetail_{name}"
+    for name in (
+        "hello",
+        "plan",
+        "planned",
+        "pooled",
+        "ping",
+        "pong",
+        "go",
+        "snapshot",
+        "lease",
+        "takeover",
+        "took",
+        "stop",
+        "drained",
+        "ack",
+    )
 )
 
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
@@ -60,6 +76,13 @@ class Pong(_Message):
 
     seq: Count
     mono_ns: Nanoseconds
+
+
+class Took(_Message):
+    """A worker has taken over shares of a lost one: so many arrivals more."""
+
+    generation: Count
+    scheduled: Count
 
 
 class Ledger(_Message):

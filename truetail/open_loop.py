@@ -48,7 +48,7 @@ class OpenLoop(_Base):
         self._their_on_start()
         if self._taskset_instance is not None:
             self._taskset_instance._sleep = _sleep_if_any  # type: ignore[method-assign]
-        self.wait()
+        self.wait()  # type: ignore[no-untyped-call]
 
     def _take_arrival(self) -> float:
         engine = plugin.engine_of(self.environment)
@@ -69,7 +69,7 @@ class OpenLoop(_Base):
         engine = plugin.engine_of(self.environment)
         if self.arrival is not None and self.arrival.parts:
             self._finish(engine)
-        self._their_on_stop()
+        self._their_on_stop()  # type: ignore[no-untyped-call]
 
 
 def _sleep_if_any(seconds: float) -> None:

@@ -71,17 +71,26 @@ def engine_of(environment: Environment) -> Engine:
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser, **_: Any) -> None:
     parser.add_argument(
-        "--truetail-run", default="", env_var="TRUETAIL_RUN", include_in_web_ui=False,
+        "--truetail-run",
+        default="",
+        env_var="TRUETAIL_RUN",
+        include_in_web_ui=False,
         help="Run folder prepared by `truetail run` or `truetail master`; empty: take the arrivals from the shape",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--truetail-worker-name", default="", env_var="TRUETAIL_WORKER_NAME", include_in_web_ui=False,
+        "--truetail-worker-name",
+        default="",
+        env_var="TRUETAIL_WORKER_NAME",
+        include_in_web_ui=False,
         help="Name of this worker in the run folder (default: host and process id)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--truetail-out", default="runs", env_var="TRUETAIL_OUT", include_in_web_ui=False,
+        "--truetail-out",
+        default="runs",
+        env_var="TRUETAIL_OUT",
+        include_in_web_ui=False,
         help="Where plain locust runs with a Truetail shape put their run folders",
-    )  # fmt: skip
+    )
 
 
 @events.init.add_listener

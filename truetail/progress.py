@@ -59,7 +59,11 @@ def table(line: Mapping[str, Any], achieved_rps: float) -> Table:
     """The same as a table."""
     response, lateness = line["response_ms"], line["lateness_ms"]
     left_s = max(0.0, line["duration_s"] - line["at_s"])
-    grid = Table(title=f"{line['at_s']:.0f} of {line['duration_s']:.0f} s, {left_s:.0f} s left" if left_s else "draining", title_justify="left", show_header=False)
+    grid = Table(
+        title=f"{line['at_s']:.0f} of {line['duration_s']:.0f} s, {left_s:.0f} s left" if left_s else "draining",
+        title_justify="left",
+        show_header=False,
+    )
     rows = (
         ("offered / sent", f"{line['planned_last_s']:,.0f}/s / {achieved_rps:,.0f}/s"),
         ("in flight, waiting for a user", f"{line['in_flight']:,} , {line['backlog']:,}"),

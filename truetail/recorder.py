@@ -98,16 +98,34 @@ class Recorder:
         if name_id not in self._name_texts:
             self._name_texts[name_id] = name
         ROW.pack_into(
-            self._buffer, at, k, intended_ns,
+            self._buffer,
+            at,
+            k,
+            intended_ns,
             x.sent_ns - epoch if x.sent_ns >= 0 else -1,
             x.first_byte_ns - epoch if x.first_byte_ns >= 0 else -1,
             x.first_token_ns - epoch if x.first_token_ns >= 0 else -1,
             x.done_ns - epoch if x.done_ns >= 0 else -1,
-            x.connect_us, x.queue_us, x.preprocess_us, x.inference_us, x.postprocess_us, x.dependency_us, x.itl_max_us,
-            min(x.request_bytes, 0xFFFFFFFF), min(x.response_bytes, 0xFFFFFFFF), min(x.tokens_in, 0xFFFFFFFF), min(x.tokens_out, 0xFFFFFFFF),
-            min(x.status, 0xFFFF), min(x.batch, 0xFFFF), name_id, self._replicas.id_of(x.replica), self._errors.id_of(error),
-            min(part, 0xFFFF), x.outcome, FLAG_WARMUP if intended_ns < self._warmup_ns else 0,
-        )  # fmt: skip
+            x.connect_us,
+            x.queue_us,
+            x.preprocess_us,
+            x.inference_us,
+            x.postprocess_us,
+            x.dependency_us,
+            x.itl_max_us,
+            min(x.request_bytes, 0xFFFFFFFF),
+            min(x.response_bytes, 0xFFFFFFFF),
+            min(x.tokens_in, 0xFFFFFFFF),
+            min(x.tokens_out, 0xFFFFFFFF),
+            min(x.status, 0xFFFF),
+            min(x.batch, 0xFFFF),
+            name_id,
+            self._replicas.id_of(x.replica),
+            self._errors.id_of(error),
+            min(part, 0xFFFF),
+            x.outcome,
+            FLAG_WARMUP if intended_ns < self._warmup_ns else 0,
+        )
         self._filled = at + ROW.size
 
     def flush(self) -> None:
@@ -135,7 +153,9 @@ class Recorder:
         names = done["name"]
         ids = np.unique(names).tolist()
         for name_id in ids:
-            self._add(f"response/{self._name_texts.get(name_id, OTHER)}", response if len(ids) == 1 else response[names == name_id])
+            self._add(
+                f"response/{self._name_texts.get(name_id, OTHER)}", response if len(ids) == 1 else response[names == name_id]
+            )
         tokens = done[done["first_token_ns"] >= 0]
         if len(tokens):
             self._add("ttft", tokens["first_token_ns"] - tokens["intended_ns"])

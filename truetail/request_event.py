@@ -55,9 +55,14 @@ def exchange_from_event(told: dict[str, Any], done_ns: int) -> Exchange:
     else:
         outcome, error_class, detail = classify.without_exception(status)
     exchange = Exchange(
-        sent_ns=done_ns - service_ns, done_ns=done_ns, status=status, outcome=outcome, error_class=error_class, error_detail=detail,
+        sent_ns=done_ns - service_ns,
+        done_ns=done_ns,
+        status=status,
+        outcome=outcome,
+        error_class=error_class,
+        error_detail=detail,
         response_bytes=int(told.get("response_length") or 0),
-    )  # fmt: skip
+    )
     headers = getattr(response, "headers", None)
     if headers is not None:
         server_timing.read(exchange, headers.get)

@@ -21,7 +21,9 @@ def locustfile_of(users: str, scenario_file: Path) -> Path:
         path = LOCUSTFILES / f"{users}_users.py"
     if not path.is_file():
         known = ", ".join(sorted(file.stem.removesuffix("_users") for file in LOCUSTFILES.glob("*_users.py")))
-        raise UsageError(f"{scenario_file}: users: found {users!r}, but there is no {path}; allowed are a path to a locustfile, or one of: {known}")
+        raise UsageError(
+            f"{scenario_file}: users: found {users!r}, but there is no {path}; allowed are a path to a locustfile, or one of: {known}"
+        )
     return path
 
 

@@ -27,7 +27,7 @@ class RunShape(LoadTestShape):
     abstract = True
 
     def __init__(self, master: MasterRole) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._master = master
 
     def tick(self) -> tuple[int, float] | None:
@@ -48,11 +48,17 @@ def scenario_of_shape(environment: Environment) -> Path:
     if not environment.host:
         raise UsageError("no target: give locust --host http://...")
     document: Mapping[str, Any] = {
-        "name": type(shape).__name__.lower(), "target": {"url": environment.host}, "requests": [{"name": "task", "path": "/"}],
-        "duration": shape.duration_s, "pool": shape.pool, "seed": shape.seed, "drain": shape.drain_s,
-        "arrivals": {"rate": 1, "spacing": "poisson"}, "slos": [],
+        "name": type(shape).__name__.lower(),
+        "target": {"url": environment.host},
+        "requests": [{"name": "task", "path": "/"}],
+        "duration": shape.duration_s,
+        "pool": shape.pool,
+        "seed": shape.seed,
+        "drain": shape.drain_s,
+        "arrivals": {"rate": 1, "spacing": "poisson"},
+        "slos": [],
         "fleet": {"workers": getattr(options, "expect_workers", 1) or 1},
-    }  # fmt: skip
+    }
     resolved = scenario.loads(json.dumps(document)).resolved() | {"arrivals": shape.arrivals(), "requests": []}
     return prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
 
@@ -62,10 +68,22 @@ def prepare(out: Path, resolved: Mapping[str, Any], scenario_file: str, target_u
     now_s = time.time()
     folder = manifest.new_run_folder(out, str(resolved["name"]), now_s)
     document = {
-        "format": manifest.FORMAT, "run_id": folder.name, "scenario": resolved, "scenario_sha256": manifest.sha256(manifest.canonical(resolved)),
-        "scenario_file": scenario_file, "schedule": None, "state": "planned", "stop_reason": None, "stopped_at_ns": None, "epoch_wall_ns": None,
-        "started_wall_ns": int(now_s * 1e9), "ended_wall_ns": None, **manifest.environment(),
-        "target": {"url": target_url, "version": None, "embedded": bool(resolved["target"].get("embedded"))}, "workers": [], "ledger": None,
-    }  # fmt: skip
+        "format": manifest.FORMAT,
+        "run_id": folder.name,
+        "scenario": resolved,
+        "scenario_sha256": manifest.sha256(manifest.canonical(resolved)),
+        "scenario_file": scenario_file,
+        "schedule": None,
+        "state": "planned",
+        "stop_reason": None,
+        "stopped_at_ns": None,
+        "epoch_wall_ns": None,
+        "started_wall_ns": int(now_s * 1e9),
+        "ended_wall_ns": None,
+        **manifest.environment(),
+        "target": {"url": target_url, "version": None, "embedded": bool(resolved["target"].get("embedded"))},
+        "workers": [],
+        "ledger": None,
+    }
     manifest.write(folder, document)
     return folder

@@ -22,9 +22,10 @@ from truetail.dispatcher import Dispatcher
 from truetail.feed import Feed
 from truetail.loop_health import LoopHealth
 from truetail.manifest import canonical, sha256
-from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot
+from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot, Took
 from truetail.recorder import Recorder
 from truetail.records import ABANDONED, DROPPED, FAILED, OUTCOMES
+from truetail.share import Share
 
 if TYPE_CHECKING:
     from truetail.plugin import Engine
@@ -51,7 +52,7 @@ class WorkerRole:
         self._ready = Event()
         self._dispatcher: Dispatcher | None = None
         self._recorder: Recorder | None = None
-        self._feed: Feed | None = None
+        self._schedule: Schedule | None = None
         self._health = LoopHealth()
         self._seq = 0
         self._acked = Event()
@@ -71,6 +72,7 @@ class WorkerRole:
             (messages.PING, self._on_ping, False),
             (messages.GO, self._on_go, False),
             (messages.LEASE, self._on_lease, False),
+            (messages.TAKEOVER, self._on_takeover, True),
             (messages.STOP, self._on_stop, False),
             (messages.ACK, self._on_ack, False),
         ):
@@ -82,9 +84,12 @@ class WorkerRole:
 
     def _say_hello(self) -> None:
         hello = Hello(
-            name=self.name, host=os.uname().nodename, pid=os.getpid(), boot_id=_boot_id(),
+            name=self.name,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            boot_id=_boot_id(),
             versions={package: importlib.metadata.version(package) for package in ("locust", "numpy", "truetail")},
-        )  # fmt: skip
+        )
         while self._plan is None:
             self._send(messages.HELLO, hello.model_dump())
             gevent.sleep(REPEAT_S)
@@ -115,13 +120,14 @@ class WorkerRole:
         pool = gevent.get_hub().threadpool
         digest = pool.apply(schedule.digest)
         self._slot_count = pool.apply(lambda: sum(len(block.ks) for block in schedule.slot_blocks(slot, n_slots)))
-        self._feed = Feed(iter(schedule.slot_blocks(slot, n_slots)), scenario["requests"], scenario["seed"]["mix"])
+        feed = Feed(schedule.slot_blocks(slot, n_slots), scenario["requests"], scenario["seed"]["mix"])
         self._recorder = Recorder(Path(plan["folder"]) / "records", self.name, int(scenario["warmup_s"] * 1e9))
-        self._dispatcher = Dispatcher(self._feed, int(scenario["lateness_deadline_s"] * 1e9), self._on_drop)
+        self._schedule = schedule
+        self._dispatcher = Dispatcher(feed, int(scenario["lateness_deadline_s"] * 1e9), self._on_drop)
         self._lease_ns = int(scenario["fleet"]["lease_s"] * 1e9)
         self._engine.scenario = scenario
         self._engine.target_url = self._engine.environment.host = plan["target_url"]
-        gevent.spawn(self._plan_ahead, self._feed)
+        gevent.spawn(self._plan_ahead, feed)
         self._ready.set()
         return Planned(digest=digest, count=schedule.count(), slot_count=self._slot_count)
 
@@ -168,6 +174,21 @@ class WorkerRole:
         sent_ns = self._snapshot_sent_ns.pop(msg.data.get("seq"), None)
         if sent_ns is not None and self._dispatcher is not None and self._leased:
             self._dispatcher.lease_until_ns = max(self._dispatcher.lease_until_ns, sent_ns + self._lease_ns)
+
+    def _on_takeover(self, environment: Environment, msg: Any, **_: Any) -> None:
+        """Arrivals of a lost worker, from an instant in the future on."""
+        dispatcher, schedule = self._dispatcher, self._schedule
+        if dispatcher is None or schedule is None or self._ended or self._stopping:
+            return
+        scenario, more = self._engine.scenario, 0
+        for data in msg.data["shares"]:
+            share = Share.model_validate(data)
+            feed = Feed(schedule.slot_blocks(share.slot, share.n_slots), scenario["requests"], scenario["seed"]["mix"], share)
+            more += gevent.get_hub().threadpool.apply(_count, (schedule, share))
+            gevent.spawn(self._plan_ahead, feed)
+            dispatcher.add(feed)
+        self._slot_count += more
+        self._send(messages.TOOK, Took(generation=msg.data["generation"], scheduled=more).model_dump())
 
     def take(self, user: Any) -> Arrival:
         """See :class:`truetail.plugin.Engine`."""
@@ -219,10 +240,15 @@ class WorkerRole:
         assert recorder is not None and dispatcher is not None
         counts = recorder.counts
         return Ledger(
-            scheduled=self._slot_count, sent=dispatcher.handed, dropped=counts[OUTCOMES[DROPPED]],
+            scheduled=self._slot_count,
+            sent=dispatcher.handed,
+            dropped=counts[OUTCOMES[DROPPED]],
             unsent=max(0, self._slot_count - dispatcher.handed - counts[OUTCOMES[DROPPED]]),
-            ok=counts["ok"], failed=counts["failed"], timed_out=counts["timed_out"], abandoned=counts["abandoned"],
-        )  # fmt: skip
+            ok=counts["ok"],
+            failed=counts["failed"],
+            timed_out=counts["timed_out"],
+            abandoned=counts["abandoned"],
+        )
 
     def _snapshot(self) -> Snapshot:
         recorder, dispatcher = self._recorder, self._dispatcher
@@ -230,10 +256,17 @@ class WorkerRole:
         self._seq += 1
         series = dict(list(recorder.histograms.items())[: messages.MAX_SERIES])
         return Snapshot(
-            seq=self._seq, at_ns=time.monotonic_ns() - recorder.epoch_mono_ns, ledger=self._ledger(), in_flight=len(dispatcher.in_flight),
-            idle=dispatcher.idle, backlog=dispatcher.backlog, last_handed_k=dispatcher.last_handed_k, generator=self._health.read(),
-            series={name: histogram.to_json() for name, histogram in series.items()}, trouble=self._trouble,
-        )  # fmt: skip
+            seq=self._seq,
+            at_ns=time.monotonic_ns() - recorder.epoch_mono_ns,
+            ledger=self._ledger(),
+            in_flight=len(dispatcher.in_flight),
+            idle=dispatcher.idle,
+            backlog=dispatcher.backlog,
+            last_handed_k=dispatcher.last_handed_k,
+            generator=self._health.read(),
+            series={name: histogram.to_json() for name, histogram in series.items()},
+            trouble=self._trouble,
+        )
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -282,6 +315,11 @@ class WorkerRole:
 
     def _on_ack(self, environment: Environment, msg: Any, **_: Any) -> None:
         self._acked.set()
+
+
+def _count(schedule: Schedule, share: Share) -> int:
+    blocks = schedule.slot_blocks(share.slot, share.n_slots)
+    return sum(int(share.mask(block.ks, block.offsets_ns).sum()) for block in blocks)
 
 
 _TASK_ERRORS: dict[int, str] = {}

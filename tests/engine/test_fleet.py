@@ -1,10 +1,14 @@
 """The master's fleet state machine and its messages: seats, digests, snapshots and the ledger, without a network."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from truetail.fleet import Fleet, State
 from truetail.histogram import Histogram
 from truetail.messages import Drained, Hello, Planned, Snapshot, parse
+from truetail.share import Share
 
 DIGEST = "a" * 64
 
@@ -57,7 +61,7 @@ def test_snapshots_are_cumulative_and_ordered(fleet):
     fleet.snapshot("w0", snapshot(1, 3))
     fleet.snapshot("w1", snapshot(1, 4))
     assert fleet.merged()["response"].n == 10
-    assert fleet.ledger()["sent"] == 10
+    assert fleet.ledger(20)["sent"] == 10
 
 
 def test_lost_worker_leaves_its_rest_as_lost(fleet):
@@ -67,7 +71,7 @@ def test_lost_worker_leaves_its_rest_as_lost(fleet):
     assert fleet.lost("w0", 5).lost_at_ns == 5
     assert fleet.lost("w0", 6) is None
     assert fleet.lost("w1", 6) is None
-    ledger = fleet.ledger()
+    ledger = fleet.ledger(20)
     assert (ledger["scheduled"], ledger["sent"], ledger["lost"], ledger["unsent"]) == (20, 16, 4, 0)
     assert fleet.ended
 
@@ -75,7 +79,9 @@ def test_lost_worker_leaves_its_rest_as_lost(fleet):
 def test_worker_that_never_reported_is_wholly_lost(fleet):
     """Without a single snapshot every arrival of the slot is lost."""
     fleet.lost("w0", 1)
-    assert fleet.ledger()["lost"] == 10
+    assert fleet.ledger(20)["lost"] == 20
+    fleet.snapshot("w1", snapshot(1, 4))
+    assert (fleet.ledger(20)["lost"], fleet.ledger(20)["unsent"]) == (10, 6)
     assert fleet.members["w0"].state is State.LOST
 
 
@@ -103,7 +109,46 @@ def test_hostile_histogram_in_a_snapshot_is_refused(fleet):
     assert fleet.members["w0"].snapshot.seq == 1
 
 
-@pytest.mark.parametrize("data", [None, [], "x", 5, {"name": "../../etc", "host": "h", "pid": 1, "boot_id": "b", "versions": {}}, {}])
+@given(st.integers(1, 5), st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1000)), max_size=4), st.integers(0, 10**6))
+def test_divided_shares_are_disjoint_and_whole(n_slots, splits, seed):
+    """However often shares are divided, every arrival after the instant is in exactly one part."""
+    rng = np.random.default_rng(seed)
+    ks = np.arange(2000)
+    offsets = np.sort(rng.integers(0, 2000, 2000))
+    shares = [Share(slot=slot, n_slots=n_slots) for slot in range(n_slots)]
+    start = 0
+    for parts, from_ns in splits:
+        dead = shares.pop(int(rng.integers(len(shares))))
+        after = dead.mask(ks, offsets) & (ks % n_slots == dead.slot) & (offsets >= from_ns)
+        made = dead.divided(parts, from_ns)
+        assert (sum(part.mask(ks, offsets) & (ks % n_slots == part.slot) for part in made) == after).all()
+        shares += made
+        start = max(start, from_ns)
+    held = sum((share.mask(ks, offsets) & (ks % n_slots == share.slot)).astype(int) for share in shares)
+    assert (held[offsets >= start] == 1).all()
+    assert (held <= 1).all()
+
+
+def test_lost_shares_go_to_the_living():
+    """A dead worker's shares, and those it had taken over, are given to the living only; nobody living: to nobody."""
+    fleet = Fleet(3)
+    for name in ("w0", "w1", "w2"):
+        fleet.hello(name, hello(name)).state = State.RUNNING
+    fleet.lost("w0", 5)
+    given = fleet.redistribute(fleet.members["w0"], 100, whole=False)
+    assert set(given) == {"w1", "w2"}
+    fleet.lost("w1", 200)
+    given = fleet.redistribute(fleet.members["w1"], 300, whole=False)
+    assert set(given) == {"w2"}
+    assert len(given["w2"]) == 2
+    assert fleet.generation == 2
+    fleet.lost("w2", 400)
+    assert fleet.redistribute(fleet.members["w2"], 500, whole=False) == {}
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], "x", 5, {"name": "../../etc", "host": "h", "pid": 1, "boot_id": "b", "versions": {}}, {}]
+)
 def test_hostile_hellos_are_refused(data):
     """A worker's name becomes a file's name: only letters, digits, dot, dash and underscore."""
     with pytest.raises(ValueError, match="hello"):

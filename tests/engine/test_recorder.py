@@ -37,11 +37,20 @@ def test_row_holds_offsets_from_the_epoch(recorder):
     x = Exchange(EPOCH + 21 * MS, done_ns=EPOCH + 40 * MS, status=200, replica="r1", batch=4, queue_us=1.5, response_bytes=7)
     recorder.exchange(arrival(3, 20), "predict", x)
     (row,) = rows_of(recorder)
-    assert (row["k"], row["intended_ns"], row["sent_ns"], row["done_ns"], row["first_byte_ns"]) == (3, 20 * MS, 21 * MS, 40 * MS, -1)
+    assert (row["k"], row["intended_ns"], row["sent_ns"], row["done_ns"], row["first_byte_ns"]) == (
+        3,
+        20 * MS,
+        21 * MS,
+        40 * MS,
+        -1,
+    )
     assert (row["status"], row["batch"], row["queue_us"], row["response_bytes"], row["flags"]) == (200, 4, 1.5, 7, 0)
     assert np.isnan(row["inference_us"])
     names = [json.loads(line) for line in recorder.rows_path.with_name("w0.names.jsonl").read_text().splitlines()]
-    assert {(name["table"], name["text"]): name["id"] for name in names} == {("name", "predict"): row["name"], ("replica", "r1"): row["replica"]}
+    assert {(name["table"], name["text"]): name["id"] for name in names} == {
+        ("name", "predict"): row["name"],
+        ("replica", "r1"): row["replica"],
+    }
 
 
 def test_only_the_first_request_of_an_arrival_is_in_the_ledger(recorder):
@@ -61,7 +70,11 @@ def test_histograms_hold_answered_requests_after_the_warmup(recorder):
     """Warm-up rows and failures are on disk but not in the live percentiles; lateness counts every sent arrival."""
     recorder.exchange(arrival(0, 5), "predict", Exchange(EPOCH + 5 * MS, done_ns=EPOCH + 6 * MS))
     recorder.exchange(arrival(1, 20), "predict", Exchange(EPOCH + 21 * MS, done_ns=EPOCH + 50 * MS))
-    recorder.exchange(arrival(2, 30), "predict", Exchange(EPOCH + 30 * MS, done_ns=EPOCH + 90 * MS, outcome=TIMED_OUT, error_class="timeout-body"))
+    recorder.exchange(
+        arrival(2, 30),
+        "predict",
+        Exchange(EPOCH + 30 * MS, done_ns=EPOCH + 90 * MS, outcome=TIMED_OUT, error_class="timeout-body"),
+    )
     recorder.without_request(arrival(3, 40), DROPPED, "")
     rows = rows_of(recorder)
     assert (rows["flags"] & FLAG_WARMUP).tolist() == [1, 0, 0, 0]

@@ -44,4 +44,3 @@ def run(args: argparse.Namespace) -> int:
         interrupted = run_command.follow(master, folder, run_command.progress_mode(args))
     run_command.note_end(folder, interrupted)
     return run_command.report(args, folder, interrupted)
-

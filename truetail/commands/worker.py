@@ -15,10 +15,14 @@ from truetail.scenario import load
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("scenario", type=Path, help="the scenario file, for its locustfile; the plan itself comes from the master")
+    parser.add_argument(
+        "scenario", type=Path, help="the scenario file, for its locustfile; the plan itself comes from the master"
+    )
     parser.add_argument("--master", default="127.0.0.1", metavar="HOST", help="where the master is (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=5557, metavar="PORT", help="its message port (default: 5557)")
-    parser.add_argument("--name", default="", metavar="NAME", help="this worker's name in the run folder (default: host and process id)")
+    parser.add_argument(
+        "--name", default="", metavar="NAME", help="this worker's name in the run folder (default: host and process id)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
