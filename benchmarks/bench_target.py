@@ -176,8 +176,8 @@ def main() -> None:
             continue
         print(
             "{text}\n    n {n}, refused {refused}: mean {mean_ms:.2f}, p99 {p99_ms:.2f} ms, mean batch {mean_batch:.2f}; "
-            "over planned queue and device time: p50 {excess_p50_ms:.2f}, p99 {excess_p99_ms:.2f} ms (of this in the service: p50 "
-            "{inside_p50_ms:.2f})".format(**figures),
+            "over planned queue and device time: p50 {excess_p50_ms:.2f}, p99 {excess_p99_ms:.2f} ms "
+            "(of this in the service: p50 {inside_p50_ms:.2f})".format(**figures),
             flush=True,
         )
 

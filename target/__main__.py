@@ -105,10 +105,26 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def _announce(service: Service, server: uvicorn.Server, address: str) -> None:
-    """Say when it listens and when it is ready; end the server when the model cannot be loaded."""
+def write_port(port_file: Path, port: int) -> None:
+    """The port, whole or not at all: a reader never sees half a number."""
+    partial = port_file.with_name(port_file.name + ".part")
+    partial.write_text(f"{port}\n")
+    partial.replace(port_file)
+
+
+async def _announce(service: Service, server: uvicorn.Server, sock: socket.socket, port_file: Path | None) -> None:
+    """Say when it listens and when it is ready; end the server when the port cannot be told or the model cannot be loaded."""
     while not server.started and not server.should_exit:
         await asyncio.sleep(0.005)
+    host, port = sock.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        if port_file is not None:
+            write_port(port_file, port)
+    except OSError as error:
+        service.failure = f"--port-file {port_file}: {error.strerror}"
+        server.should_exit = True
+        return
     print(f"listening on {address}", flush=True)
     await service.ready.wait()
     if service.failure:
@@ -136,12 +152,7 @@ async def serve(service: Service, sock: socket.socket, log: AccessLog | None, po
         backlog=2048,
     )
     server = uvicorn.Server(settings)
-    host, port = sock.getsockname()[:2]
-    announcing = asyncio.create_task(_announce(service, server, f"http://{f'[{host}]' if ':' in host else host}:{port}"))
-    if port_file is not None:
-        partial = port_file.with_name(port_file.name + ".part")
-        partial.write_text(f"{port}\n")
-        partial.replace(port_file)
+    announcing = asyncio.create_task(_announce(service, server, sock, port_file))
     await server.serve(sockets=[sock])
     announcing.cancel()
 
@@ -163,11 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: None)  # uvicorn raises the signal again after its graceful stop: then it is dealt with
     sys.setswitchinterval(0.0005)  # a device's thread that wakes up gets the interpreter within 0.5 ms, not 5
     with sock:
-        try:
-            asyncio.run(serve(service, sock, log, args.port_file))
-        except OSError as error:
-            print(f"target: {error}", file=sys.stderr)
-            return EXIT_USAGE
+        asyncio.run(serve(service, sock, log, args.port_file))
     if service.failure:
         print(f"target: {service.failure}", file=sys.stderr)
         return EXIT_USAGE

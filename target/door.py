@@ -16,8 +16,8 @@ from target.service import Service
 class Door:
     """ASGI middleware around the app. A network delay lies before the arrival stamp: the server does not see it.
 
-    POST /predict goes straight to its endpoint. The app has it as a route as well, but FastAPI's middleware and routing take twice
-    as long as all the rest of a request, and that time would be added to every other request of the same batch.
+    POST /predict goes straight to its endpoint. The app has it as a route as well, but FastAPI's middleware and routing take
+    twice as long as all the rest of a request, and that time would be added to every other request of the same batch.
     """
 
     def __init__(self, app: FastAPI, service: Service, log: AccessLog | None) -> None:

@@ -58,8 +58,8 @@ class Station(Protocol):
 class BatchStation:
     """One batch at a time; with max_batch 1 and no delay: first in, first out, one at a time.
 
-    A batch whose end is less than ``lead_ns`` away counts as finished already, so that it can be on its way to whoever answers when
-    its end comes; the device is free at its end and not before.
+    A batch whose end is less than ``lead_ns`` away counts as finished already, so that it can be on its way to whoever answers
+    when its end comes; the device is free at its end and not before.
     """
 
     def __init__(self, batcher: Batcher, service_time: ServiceTime, pace: Pace, lead_ns: int = 0) -> None:
