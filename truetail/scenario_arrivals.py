@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from truetail.scenario_types import Duration, FilePath, Part, Rate, Share, SomeDuration, SomeRate, matching
+from truetail.scenario_trace import Trace
+from truetail.scenario_types import Duration, Part, Rate, Share, SomeDuration, SomeRate
 from truetail.units import format_duration_s, format_rate_rps, shown
 
 Align = Literal["start", "wall-clock"]
@@ -194,58 +195,6 @@ class SpacingChoice(GroupSpacing):
 
     one_of: ClassVar[tuple[str, ...]] = ("fixed", "poisson", "gamma", "groups")
     groups: Groups | None = Field(default=None, description="Groups at the same instant.")
-
-
-class Window(Part):
-    """A part of the trace, counted from its first arrival."""
-
-    from_: Duration = Field(default=0.0, alias="from", description="Start of the window.")
-    to: SomeDuration = Field(description="End of the window.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Window:
-        if self.from_ >= self.to:
-            raise ValueError(f"from ({format_duration_s(self.from_)}) must be less than to ({format_duration_s(self.to)})")
-        return self
-
-
-TraceFormat = Annotated[str, matching(r"[a-z0-9][a-z0-9_-]{0,31}", "auto or the name of a format (`truetail trace --help`)")]
-
-
-class Trace(Part):
-    """Arrivals from a recorded trace."""
-
-    file: FilePath = Field(description="The trace, relative to the scenario's folder.")
-    format: TraceFormat = Field(default="auto", description="Its format; `auto` finds out.")
-    mode: Literal["exact", "poisson", "fixed", "model"] = Field(
-        default="exact",
-        description="`exact` replays every timestamp; `poisson` and `fixed` space arrivals at the trace's rate; "
-        "`model` fits rate, spacing and dispersion.",
-    )
-    speed: float = Field(
-        default=1.0, gt=0, le=1e6, description="Time is compressed by this factor; burstiness in operational time stays."
-    )
-    thin: Share = Field(
-        default=1.0, description="Share of the arrivals that is kept, drawn by the seed; brings bursts nearer to Poisson."
-    )
-    copies: int = Field(default=1, ge=1, le=10_000, description="Copies laid over each other at random shifts; evens bursts out.")
-    window: Window | None = Field(default=None, description="Only this part of the trace.")
-    loop: bool = Field(default=False, description="Start again when the trace ends before the run does.")
-    offset: Duration = Field(default=0.0, description="When in the run the trace starts.")
-    align: Align = Field(default="start", description="The trace starts with the run, or at its own time of day.")
-    columns: dict[str, str] = Field(
-        default_factory=dict, description="For plain CSV, JSONL and Parquet: our name of a column to the file's."
-    )
-    fit_window: SomeDuration = Field(
-        default=60.0, description="Width of the windows in which `poisson`, `fixed` and `model` fit the rate."
-    )
-    strict: bool = Field(default=False, description="Stop at the first bad row in place of counting it.")
-
-    @model_validator(mode="after")
-    def _some(self) -> Trace:
-        if self.thin == 0:
-            raise ValueError("thin is 0: no arrival would be kept")
-        return self
 
 
 class Arrivals(Part):

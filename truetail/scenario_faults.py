@@ -117,10 +117,8 @@ def _path(data: Any, loc: tuple[str | int, ...]) -> Keys:
         if not isinstance(data, (dict, list)):
             break
         path.append(part)
-        if isinstance(data, dict):
-            data = data.get(str(part))
-        else:
-            data = data[part] if isinstance(part, int) and part < len(data) else None
+        known = dict(enumerate(data)) if isinstance(data, list) else data
+        data = known.get(part)
     return tuple(path)
 
 

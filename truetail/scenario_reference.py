@@ -52,7 +52,7 @@ def _walk(path: str, model: type[Part]) -> Iterator[tuple[str, type[Part]]]:
     for key, part in parts(model).items():
         info = next(info for name, info in model.model_fields.items() if key == (info.alias or name))
         if part.model_fields:
-            yield from _walk(f"{path}.{key}".lstrip(".") + ("[]" if _is_list(info.annotation) else ""), part)
+            yield from _walk(f"{path}.{key}".lstrip(".") + _holds(info.annotation), part)
 
 
 def _table(path: str, model: type[Part]) -> str:
@@ -106,8 +106,12 @@ def _mark(info: FieldInfo) -> Unit | None:
     return next((item for item in info.metadata if isinstance(item, Unit)), None)
 
 
-def _is_list(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is list or any(_is_list(item) for item in typing.get_args(annotation))
+def _holds(annotation: Any) -> str:
+    """``[]`` for a list of mappings, ``.NAME`` for mappings under free names, nothing for one mapping."""
+    origin = typing.get_origin(annotation)
+    if origin in (list, dict):
+        return "[]" if origin is list else ".NAME"
+    return next((held for item in typing.get_args(annotation) if (held := _holds(item))), "")
 
 
 if __name__ == "__main__":
