@@ -1,0 +1,56 @@
+"""A request as bytes, built once: the load then only sends them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from truetail.errors import UsageError
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_TARGET = re.compile(r"[\x21-\x7e]+")
+_BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """Bytes to send. ``head`` ends before the Content-Length line; ``wire`` is the whole request."""
+
+    method: str
+    head: bytes
+    wire: bytes
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether sending it twice does no more than sending it once (RFC 9110, section 9.2.2)."""
+        return self.method in IDEMPOTENT
+
+    def with_body(self, body: bytes) -> PreparedRequest:
+        """The same request with another body."""
+        return replace(self, wire=b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(body), body))
+
+
+def prepare(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> PreparedRequest:
+    """A request for ``target`` (a path with query, or an absolute URI for a proxy).
+
+    Raises UsageError for what would break the message or smuggle another one into it.
+    """
+    method = method.upper()
+    if not _NAME.fullmatch(method):
+        raise UsageError(f"method: found {method!r}; allowed is a name like GET or POST")
+    if not _TARGET.fullmatch(target):
+        raise UsageError(f"path: found {target!r}; allowed are printable ASCII characters without blanks (escape others as %XX)")
+    lines = [f"{method} {target} HTTP/1.1"]
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise UsageError(f"header {name!r}: its name or value holds characters that a header cannot hold")
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise UsageError(f"header {name}: the client writes it itself, from the body")
+        lines.append(f"{name}: {value}")
+    head = "\r\n".join([*lines, ""]).encode("latin-1", errors="replace")
+    if not body and method in _BODILESS:
+        return PreparedRequest(method, head, head + b"\r\n")
+    return PreparedRequest(method, head, b"").with_body(body)
