@@ -70,8 +70,7 @@ def _huber(x: NDArray[np.float64], y: NDArray[np.float64], w: NDArray[np.float64
 
 def _weighted(x: NDArray[np.float64], y: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     root = np.sqrt(w)
-    solution: NDArray[np.float64] = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
-    return solution
+    return np.asarray(np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0], dtype=np.float64)
 
 
 def _weighted_median(values: NDArray[np.float64], w: NDArray[np.float64]) -> float:

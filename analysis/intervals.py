@@ -5,7 +5,8 @@ stationary 0/1 series whose long-run variance v is the spectrum at frequency 0, 
 on the log periodogram (CACM 24, 1981). The interval's ends are the order statistics at ranks n q -+ t sqrt(n v).
 
 Too short to claim (docs/statistics.md has the measured error rates): the upper rank lies beyond n, or fewer than 10
-effective exceedances, or batch means still correlated (von Neumann). Then only the lower end is told: "p99 >= L, needs about n requests".
+effective exceedances, or batch means still correlated (von Neumann). Then only the lower end is told: "p99 >= L, needs about
+n requests".
 """
 
 from __future__ import annotations

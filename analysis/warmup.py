@@ -16,7 +16,7 @@ FEWEST = 10 * GROUP
 
 @dataclass(frozen=True, slots=True)
 class WarmupAlarm:
-    """``cut`` values would have been cut by MSER-5 of ``n`` after the warm-up; ``excess``: by how much they were slower (0.5: 50 %)."""
+    """``cut`` values would have been cut by MSER-5 of ``n`` after the warm-up; ``excess``: how much slower they were."""
 
     n: int
     cut: int

@@ -1,4 +1,4 @@
-"""Intervals, the too-short rule, sample sizes and the warm-up alarm. Seeds are fixed; alpha stated where chance could fail a test."""
+"""Intervals, the too-short rule, sample sizes and the warm-up alarm. Seeds are fixed, and alpha is stated where it matters."""
 
 import math
 
