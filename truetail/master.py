@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import gevent
 import numpy as np
 from gevent.event import Event
-from locust.env import Environment
 
 from shapes.schedule import Schedule
 from truetail import manifest, messages
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
+from truetail.inbox import Inbox
 from truetail.live import progress_line
-from truetail.messages import Drained, Hello, Planned, Pong, Pooled, Snapshot, Took
 from truetail.run_shape import RunShape, scenario_of_shape
 
 if TYPE_CHECKING:
@@ -56,11 +55,10 @@ class MasterRole:
         self.stop_reason = ""
         self.planned_per_s: list[int] = []
         self.epoch_mono_ns = 0
-        self._clock = ClockExchange()
+        self.clock = ClockExchange()
         self._events = manifest.events(self.folder)
         self._progress = manifest.Log(self.folder / "progress.jsonl")
-        self._snapshots: dict[str, manifest.Log] = {}
-        self._digest = ""
+        self.digest = ""
         self.count = 0
         self._epoch_wall_ns = 0
         self._written = False
@@ -69,16 +67,7 @@ class MasterRole:
 
     def begin(self) -> None:
         """Register messages and signals, put the run's shape in place, and start conducting."""
-        for kind, listener in (
-            (messages.HELLO, self._on_hello),
-            (messages.PLANNED, self._on_planned),
-            (messages.POOLED, self._on_pooled),
-            (messages.PONG, self._on_pong),
-            (messages.SNAPSHOT, self._on_snapshot),
-            (messages.DRAINED, self._on_drained),
-            (messages.TOOK, self._on_took),
-        ):
-            self._runner.register_message(kind, listener)
+        Inbox(self, self._runner).register()
         shape = RunShape(self)
         shape.runner = self._runner
         self._engine.environment.shape_class = shape
@@ -137,12 +126,14 @@ class MasterRole:
         self._plan_schedule()
         deadline = time.monotonic() + self.scenario["fleet"]["muster_s"]
         if not self._wait(lambda: self.fleet.complete, deadline):
-            return self.stop("muster", f"{len(self.fleet.members)} of {self.fleet.n_slots} workers said hello in time")
+            self.stop("muster", f"{len(self.fleet.members)} of {self.fleet.n_slots} workers said hello in time")
+            return
         for member in self.fleet.by_slot:
             self._exchange_clock(member)
             self._send_plan(member)
         if not self._wait(lambda: self.fleet.all_at_least(State.PLANNED), time.monotonic() + self.scenario["fleet"]["muster_s"]):
-            return self.stop("muster", "not every worker has planned its schedule in time")
+            self.stop("muster", "not every worker has planned its schedule in time")
+            return
         self.pool_may_fill.set()
         if not self._wait(lambda: self.fleet.all_at_least(State.POOLED), time.monotonic() + self.scenario["fleet"]["muster_s"]):
             self.stop("muster", "not every worker has filled its pool in time: does an on_start block or fail?")
@@ -153,10 +144,10 @@ class MasterRole:
         self._epoch_wall_ns = time.time_ns() + int(WALL_CLOCK_LEAD_S * 1e9) if aligned else 0
         schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], self._epoch_wall_ns / 1e9)
         pool = gevent.get_hub().threadpool
-        self._digest, self.count = pool.apply(schedule.digest), pool.apply(schedule.count)
+        self.digest, self.count = pool.apply(schedule.digest), pool.apply(schedule.count)
         self.planned_per_s = pool.apply(_per_second, (schedule, scenario["duration_s"]))
         self.document["schedule"] = {
-            "digest": self._digest,
+            "digest": self.digest,
             "count": self.count,
             "expected_count": float(schedule.expected_count),
             "duration_s": scenario["duration_s"],
@@ -172,7 +163,7 @@ class MasterRole:
         return True
 
     def _exchange_clock(self, member: Member) -> None:
-        member.clock_offset_ns, member.clock_residual_ns = self._clock.measure(
+        member.clock_offset_ns, member.clock_residual_ns = self.clock.measure(
             lambda seq: self._runner.send_message(messages.PING, {"seq": seq}, member.client_id), same_boot=member.hello.boot_id
         )
 
@@ -253,84 +244,6 @@ class MasterRole:
         if given:
             text = f"{len(given)} workers take over the arrivals of {dead.hello.name} from {from_ns / 1e9:.3f} s on"
             self.event("repartition", text, generation=self.fleet.generation, from_ns=from_ns, worker=dead.hello.name)
-
-    # -- messages ---------------------------------------------------------------------------------------------------
-
-    def _member(self, msg: Any) -> Member | None:
-        return self.fleet.members.get(msg.node_id)
-
-    def _refuse(self, what: str) -> None:
-        self.event("message-refused", what)
-
-    def _parsed(self, kind: type[messages.M], msg: Any) -> messages.M | None:
-        try:
-            return messages.parse(kind, msg.data)
-        except ValueError as error:
-            self._refuse(str(error))
-            return None
-
-    def _on_hello(self, environment: Environment, msg: Any, **_: Any) -> None:
-        hello = self._parsed(Hello, msg)
-        if hello is None:
-            return
-        seated = self.fleet.hello(msg.node_id, hello)
-        if isinstance(seated, str):
-            self._refuse(seated)
-
-    def _on_pong(self, environment: Environment, msg: Any, **_: Any) -> None:
-        pong = self._parsed(Pong, msg)
-        if pong is not None:
-            self._clock.pong(pong.seq, pong.mono_ns)
-
-    def _on_planned(self, environment: Environment, msg: Any, **_: Any) -> None:
-        planned = self._parsed(Planned, msg)
-        if planned is not None and self._member(msg):
-            fault = self.fleet.planned(msg.node_id, planned, self._digest, self.count)
-            if fault:
-                self.stop("schedule-mismatch" if not planned.fault else "error", fault)
-
-    def _on_pooled(self, environment: Environment, msg: Any, **_: Any) -> None:
-        member = self._member(msg)
-        if member is not None and self._parsed(Pooled, msg) and member.state is State.PLANNED:
-            member.state = State.POOLED
-
-    def _on_snapshot(self, environment: Environment, msg: Any, **_: Any) -> None:
-        snapshot = self._parsed(Snapshot, msg)
-        if snapshot is not None and self._member(msg):
-            self._heard(msg.node_id)
-            self._trouble(self.fleet.snapshot(msg.node_id, snapshot))
-            self._keep(msg.node_id, snapshot)
-            if self.fleet.members[msg.node_id].state is State.RUNNING:
-                self._runner.send_message(messages.LEASE, {"seq": snapshot.seq}, msg.node_id)
-
-    def _heard(self, client_id: str) -> None:
-        self.fleet.members[client_id].heard_at_ns = time.monotonic_ns()
-
-    def _on_took(self, environment: Environment, msg: Any, **_: Any) -> None:
-        took, member = self._parsed(Took, msg), self._member(msg)
-        if took is not None and member is not None:
-            self.event(
-                "took-over",
-                f"{member.hello.name} has {took.scheduled} arrivals more",
-                worker=member.hello.name,
-                generation=took.generation,
-            )
-
-    def _on_drained(self, environment: Environment, msg: Any, **_: Any) -> None:
-        drained = self._parsed(Drained, msg)
-        if drained is not None and self._member(msg):
-            self._trouble(self.fleet.drained(msg.node_id, drained))
-            self._keep(msg.node_id, drained.snapshot)
-            self._runner.send_message(messages.ACK, {}, msg.node_id)
-
-    def _trouble(self, text: str) -> None:
-        if text:
-            self.stop("error", text)
-
-    def _keep(self, client_id: str, snapshot: Snapshot) -> None:
-        name = self.fleet.members[client_id].hello.name
-        kept = self._snapshots.setdefault(name, manifest.Log(self.folder / "snapshots" / f"{name}.jsonl"))
-        kept.add(seq=snapshot.seq, at_ns=snapshot.at_ns, ledger=snapshot.ledger.model_dump(), series=snapshot.series)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
