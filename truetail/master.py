@@ -14,7 +14,7 @@ import numpy as np
 from gevent.event import Event
 
 from shapes.schedule import Schedule
-from truetail import manifest, messages
+from truetail import manifest, messages, plugin
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
@@ -110,6 +110,10 @@ class MasterRole:
 
     def _conduct(self) -> None:
         """The whole run, in order. Whatever goes wrong ends it with a reason: a run must never hang or look complete."""
+        closed = [cls.__name__ for cls in self._engine.environment.user_classes if not plugin.is_open(cls)]
+        if closed:
+            text = f"the locustfile's {', '.join(closed)} would be a closed loop: add the mixin, class {closed[0]}(OpenLoop, ...)"
+            self.stop("error", text)
         try:
             self._muster()
             if not self.stop_reason:
@@ -123,6 +127,8 @@ class MasterRole:
         self.pool_may_fill.set()
 
     def _muster(self) -> None:
+        if self.stop_reason:
+            return
         self._plan_schedule()
         deadline = time.monotonic() + self.scenario["fleet"]["muster_s"]
         if not self._wait(lambda: self.fleet.complete, deadline):

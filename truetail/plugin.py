@@ -118,18 +118,19 @@ def _init(environment: Environment, runner: Any, **_: Any) -> None:
 def _wanted(environment: Environment, runner: Any, options: Any) -> bool:
     """Only open-loop runs get an engine; anything else that imports us stays plain Locust."""
     if isinstance(runner, WorkerRunner):
-        return any(_is_open(cls) for cls in environment.user_classes)
+        return any(is_open(cls) for cls in environment.user_classes)
     if options.truetail_run:
         return True
     if not hasattr(environment.shape_class, "schedule"):
         return False
-    if not any(_is_open(cls) for cls in environment.user_classes):
+    if not any(is_open(cls) for cls in environment.user_classes):
         log.warning("The shape plans arrivals, but no user class has the OpenLoop mixin to take them: this run is a closed loop.")
         return False
     return True
 
 
-def _is_open(cls: type) -> bool:
+def is_open(cls: type) -> bool:
+    """Whether a user class takes its arrivals from the schedule (has the OpenLoop mixin)."""
     return any(base.__name__ == "OpenLoop" for base in cls.__mro__)
 
 
