@@ -13,7 +13,7 @@ from shapes.traces.rows import NUMBERS, WHOLE_NUMBERS, Builder, Rows, Source, ar
 from shapes.traces.times import TimeKind, column_ns, detect_kind
 
 SAMPLED_ROWS = 200
-MOST_LINES_A_RECORD = 100
+MOST_LINES_A_RECORD = 1000
 
 
 def read(source: Source, drops: Drops) -> Iterator[Rows]:
@@ -65,6 +65,7 @@ class _Blocks:
             raise TraceError(f"{drops.file}: time_is: end needs a duration column; name it with columns: {{duration_s: NAME}}")
         self.builder = Builder(kind, self.wanted, drops, layout.duration_unit_s)
         self._open: list[tuple[int, str]] = []
+        self._held_open = False  # whether the open lines end within quotes
 
     def rows(self, block: LineBlock) -> Iterator[Rows]:
         rows = None if self._open else self._at_once(block)
@@ -118,15 +119,19 @@ class _Blocks:
 
     def _take(self, line: int, text: str) -> None:
         """One line: a record, or a part of one that quotes hold open over several lines."""
-        if not self._open and self._record(line, text):
+        odd = text.count('"') % 2
+        if not self._open and not odd and self._record(line, text):
             return
         self._open.append((line, text))
-        self._settle(at_end=False)
+        self._held_open ^= bool(odd)
+        if not self._held_open or len(self._open) >= MOST_LINES_A_RECORD:
+            self._settle(at_end=False)
+            self._held_open = bool(self._open)
 
     def _settle(self, at_end: bool) -> None:
         """Take the records that the open lines make. A line that starts none is dropped alone: one bad line loses one row."""
         while self._open:
-            closed = next((n for n in range(1, len(self._open) + 1) if _text(self._open[:n]).count('"') % 2 == 0), 0)
+            closed = _first_closed(self._open)
             if not closed and not at_end and len(self._open) < MOST_LINES_A_RECORD:
                 return
             if closed and self._record(self._open[0][0], _text(self._open[:closed])):
@@ -147,6 +152,16 @@ class _Blocks:
             return False
         self.builder.add(line, {name: fields[at] for name, at in self.layout.index.items()})
         return True
+
+
+def _first_closed(lines: Sequence[tuple[int, str]]) -> int:
+    """After how many lines every quote is closed again; 0 when they never are."""
+    quotes = 0
+    for number, (_, text) in enumerate(lines, 1):
+        quotes += text.count('"')
+        if quotes % 2 == 0:
+            return number
+    return 0
 
 
 def _text(lines: Sequence[tuple[int, str]]) -> str:
