@@ -63,7 +63,7 @@ def measure(gpus: int, seconds: float, period_ms: int, folder: Path) -> dict[str
     lines = [json.loads(line) for line in (out / "gpu/h.jsonl").read_text().splitlines()]
     starts = np.array([(s["gpu"], s["mono_ns"] - s["read_us"] * 500) for s in lines if "values" in s])
     period_ns = period_ms * 1_000_000
-    late_ms = (starts[:, 1] % period_ns) / 1e6
+    late_ms = (starts[starts[:, 0] == 0, 1] % period_ns) / 1e6
     gaps_ms = np.concatenate([np.abs(np.diff(starts[starts[:, 0] == g, 1]) - period_ns) for g in range(gpus)]) / 1e6
     return {
         "cpu_share_percent": 100 * (after.user + after.system - before.user - before.system) / (ended - began),

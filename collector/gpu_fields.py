@@ -13,7 +13,6 @@ FAST_FIELDS: dict[str, tuple[int, int, float]] = {
     "energy_mj_total": (83, 0, 1),
     "power_average_w": (185, 0, 1e-3),
     "power_instant_w": (186, 0, 1e-3),
-    "temperature_memory_celsius": (82, 0, 1),
     "pcie_tx_bytes_total": (197, 0, 1),
     "pcie_rx_bytes_total": (198, 0, 1),
     "nvlink_tx_kib_total": (138, ALL_LINKS, 1),
@@ -28,6 +27,7 @@ FAST_FIELDS: dict[str, tuple[int, int, float]] = {
     "throttle_hw_power_brake_ns_total": (271, 0, 1),
 }
 SLOW_FIELDS: dict[str, tuple[int, int, float]] = {
+    "temperature_memory_celsius": (82, 0, 1),
     "pcie_replay_total": (94, 0, 1),
     "retired_pages_single_bit_total": (29, 0, 1),
     "retired_pages_double_bit_total": (30, 0, 1),

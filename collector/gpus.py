@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from collector.events import Events
 from collector.sampler import SourceFailed
 
 if TYPE_CHECKING:
-    from collector.nvml import AttachedGpu, Driver
+    from collector.attached import AttachedGpu
+    from collector.nvml import Driver
+
+    Attach = Callable[[int, Callable[[str, str], None]], AttachedGpu]
 
 FOLDER = "gpu"
 RETRY_S = 10.0
@@ -23,10 +25,10 @@ class Gpu:
 
     folder = FOLDER
 
-    def __init__(self, index: int, driver: Driver, nvml: ModuleType, events: Events) -> None:
+    def __init__(self, index: int, driver: Driver, attach: Attach, events: Events) -> None:
         self.name = "nvml"
         self.key: Mapping[str, Any] = {"gpu": index}
-        self.index, self.driver, self.nvml, self.events = index, driver, nvml, events
+        self.index, self.driver, self.attach, self.events = index, driver, attach, events
         self.generation = driver.generation
         self.uuid = ""
         self._attached: AttachedGpu | None = None
@@ -46,7 +48,7 @@ class Gpu:
 
     def _attach(self) -> None:
         self.generation = self.driver.generation
-        self._attached = self.nvml.AttachedGpu(self.index, self._note)
+        self._attached = self.attach(self.index, self._note)
         uuid = self._attached.about["uuid"]
         if self.uuid and uuid != self.uuid:
             self._note("gpu-changed", f"GPU {self.index} is now {uuid}, was {self.uuid}")
@@ -70,10 +72,10 @@ def discover(wanted: str, events: Events, found: Callable[[list[Gpu], str], None
     reported = ""
     while not stop.is_set():
         try:
-            from collector import nvml  # lazily: a host without GPUs never loads it
+            from collector import attached, nvml  # lazily: with --gpu no neither is loaded
 
             driver = nvml.Driver()
-            gpus = [Gpu(index, driver, nvml, events) for index in range(driver.count())]
+            gpus = [Gpu(index, driver, attached.AttachedGpu, events) for index in range(driver.count())]
             if not gpus:
                 raise SourceFailed("no-gpu", "the driver lists no GPU")
         except (SourceFailed, ImportError) as failure:

@@ -1,13 +1,12 @@
 """NVIDIA GPUs through NVML: the only module that touches pynvml.
 
-A field that a GPU does not offer is absent from its samples, never zero. Errors sort into three: not offered (asked again
-only after the GPU was attached anew), lost (the GPU or the driver is gone: SourceFailed, attached again once it answers),
-and anything else (this reading is left out this time and noted).
+Here are the calls and how their errors are sorted; ``attached`` decides what to ask and when.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,21 +14,17 @@ from typing import Any
 
 import pynvml as nv
 
-from collector.clocks import NANOSECONDS
-from collector.gpu_fields import FAST_FIELDS, GPM_METRICS, SLOW_FIELDS, decode_reasons
+from collector.gpu_fields import GPM_METRICS, decode_reasons
 from collector.sampler import SourceFailed
 
-SLOW_NS = NANOSECONDS
-ABOUT_NS = 60 * NANOSECONDS
-GPM_NS = NANOSECONDS // 10
 PROCESSES = 64
 NOT_OFFERED = {
     nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_FUNCTION_NOT_FOUND, nv.NVML_ERROR_NO_PERMISSION,
     nv.NVML_ERROR_INVALID_ARGUMENT, nv.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
 }  # fmt: skip
+Error = nv.NVMLError  # carries NVML's number as ``value``
 DRIVER_GONE = {nv.NVML_ERROR_UNINITIALIZED, nv.NVML_ERROR_DRIVER_NOT_LOADED, nv.NVML_ERROR_LIB_RM_VERSION_MISMATCH}
 GPU_GONE = {nv.NVML_ERROR_GPU_IS_LOST, nv.NVML_ERROR_RESET_REQUIRED, nv.NVML_ERROR_GPU_NOT_FOUND}
-VALUE_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}  # nvmlValueType_t
 Reading = Callable[[Any], Mapping[str, Any]]
 
 
@@ -114,10 +109,6 @@ FAST: dict[str, Reading] = {
     "utilization": _utilization,
     "memory": first_of(_memory, _memory_old),
     "power": lambda h: {"power_w": nv.nvmlDeviceGetPowerUsage(h) / 1000},
-    "temperature": first_of(
-        lambda h: {"temperature_gpu_celsius": nv.nvmlDeviceGetTemperatureV(h, nv.NVML_TEMPERATURE_GPU)},
-        lambda h: {"temperature_gpu_celsius": nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU)},
-    ),
     "clock_sm": lambda h: {"clock_sm_mhz": nv.nvmlDeviceGetClockInfo(h, nv.NVML_CLOCK_SM)},
     "clock_memory": lambda h: {"clock_memory_mhz": nv.nvmlDeviceGetClockInfo(h, nv.NVML_CLOCK_MEM)},
     "event_reasons": first_of(
@@ -126,6 +117,10 @@ FAST: dict[str, Reading] = {
     ),
 }
 SLOW: dict[str, Reading] = {
+    "temperature": first_of(
+        lambda h: {"temperature_gpu_celsius": nv.nvmlDeviceGetTemperatureV(h, nv.NVML_TEMPERATURE_GPU)},
+        lambda h: {"temperature_gpu_celsius": nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU)},
+    ),
     "power_limit": lambda h: {"power_limit_w": nv.nvmlDeviceGetEnforcedPowerLimit(h) / 1000},
     "clock_sm_max": lambda h: {"clock_sm_max_mhz": nv.nvmlDeviceGetMaxClockInfo(h, nv.NVML_CLOCK_SM)},
     "performance_state": lambda h: {"performance_state": nv.nvmlDeviceGetPerformanceState(h)},
@@ -211,141 +206,83 @@ def _address(handle: Any) -> int | None:
 class Gpm:
     """Profiling metrics between two successive samples (``nvmlGpmMetricsGet``); two sample buffers take turns."""
 
+    LAYOUT = struct.Struct("@IidPPP")  # nvmlGpmMetric_t: metric, return, value, three names
+
     def __init__(self, handle: Any) -> None:
         """Raises NVMLError where the GPU does not offer them."""
         if not nv.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             raise nv.NVMLError(nv.NVML_ERROR_NOT_SUPPORTED)
-        self.handle = handle
         self.older, self.newer = nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()
         self.ask = nv.c_nvmlGpmMetricsGet_t()
+        self.ask.version, self.ask.numMetrics = nv.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
+        for slot, (metric, _) in enumerate(GPM_METRICS.values()):
+            self.ask.metrics[slot].metricId = metric
+        begin = type(self.ask).metrics.offset
+        self.answers = memoryview(self.ask).cast("B")[begin : begin + len(GPM_METRICS) * self.LAYOUT.size]
         self.primed = False
 
-    def read(self) -> Mapping[str, Any]:
+    def read(self, handle: Any) -> Mapping[str, Any]:
         """The metrics since the last call; nothing at the first one, and no metric that failed."""
         self.older, self.newer = self.newer, self.older
-        nv.nvmlGpmSampleGet(self.handle, self.newer)
+        nv.nvmlGpmSampleGet(handle, self.newer)
         if not self.primed:
             self.primed = True
             return {}
-        ask = self.ask
-        ask.version, ask.numMetrics = nv.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
-        ask.sample1, ask.sample2 = self.older, self.newer
-        for slot, (metric, _) in enumerate(GPM_METRICS.values()):
-            ask.metrics[slot].metricId = metric
-        nv.nvmlGpmMetricsGet(ask)
+        self.ask.sample1, self.ask.sample2 = self.older, self.newer
+        nv.nvmlGpmMetricsGet(self.ask)
         return {
-            name: ask.metrics[slot].value * factor
-            for slot, (name, (_, factor)) in enumerate(GPM_METRICS.items())
-            if ask.metrics[slot].nvmlReturn == nv.NVML_SUCCESS
+            name: value * factor
+            for (name, (_, factor)), (_, code, value, *_) in zip(
+                GPM_METRICS.items(), self.LAYOUT.iter_unpack(self.answers), strict=True
+            )
+            if code == nv.NVML_SUCCESS
         }
 
-    def free(self) -> None:
-        """Give the sample buffers back."""
-        for sample in (self.older, self.newer):
-            nv.nvmlGpmSampleFree(sample)
+
+class Fields:
+    """Many fields in one call. The array is built once and read by struct: pynvml's attribute access costs more than the call."""
+
+    LAYOUT = struct.Struct("=IIqqII8s")  # nvmlFieldValue_t: field, scope, timestamp, latency, value type, return, value
+    VALUES: tuple[str, ...] = ("=d", "=I", "=L" if ctypes.sizeof(ctypes.c_ulong) == 4 else "=Q", "=Q", "=q", "=i", "=H")
+
+    def __init__(self, table: Mapping[str, tuple[int, int, float]]) -> None:
+        self.table = dict(table)
+        self._array: Any = None
+
+    def read(self, handle: Any, absent: list[str]) -> Mapping[str, Any]:
+        """Name -> value of the fields that answered. Each has a return code of its own; a failed one's value is garbage.
+
+        Those not offered go to ``absent`` and are not asked again. Raises NVMLError when the GPU or driver is gone.
+        """
+        if not self.table:
+            return {}
+        call = getattr(nv.nvmlLib, "nvmlDeviceGetFieldValues", None)
+        if call is None:
+            raise nv.NVMLError(nv.NVML_ERROR_FUNCTION_NOT_FOUND)
+        if self._array is None:
+            asked = b"".join(self.LAYOUT.pack(number, scope, 0, 0, 0, 0, b"") for number, scope, _ in self.table.values())
+            self._array = ctypes.create_string_buffer(asked, len(asked))
+        code = call(handle, ctypes.c_int32(len(self.table)), self._array)
+        if code != nv.NVML_SUCCESS:
+            raise nv.NVMLError(code)
+        found: dict[str, Any] = {}
+        refused: list[str] = []
+        answers = self.LAYOUT.iter_unpack(self._array)
+        for (name, (_, _, factor)), (_, _, _, _, kind, code, raw) in zip(self.table.items(), answers, strict=True):
+            if code == nv.NVML_SUCCESS and kind < len(self.VALUES):
+                found[name] = struct.unpack_from(self.VALUES[kind], raw)[0] * factor
+            elif code == nv.NVML_SUCCESS or code in NOT_OFFERED:
+                refused.append(name)
+            elif code in DRIVER_GONE | GPU_GONE:
+                raise nv.NVMLError(code)
+        for name in refused:
+            del self.table[name]
+            self._array = None
+        absent.extend(refused)
+        return found
 
 
-def field_value(value: Any) -> int | float | None:
-    """A field's number by the type it is tagged with (another member of the union is garbage); None for an unknown type."""
-    member = VALUE_MEMBERS.get(value.valueType)
-    return getattr(value.value, member) if member else None
-
-
-class AttachedGpu:
-    """One GPU's handle and what it offers, learnt by asking; void once a reading raises SourceFailed."""
-
-    def __init__(self, index: int, note: Callable[[str, str], None]) -> None:
-        """Take hold of GPU ``index``; ``note(kind, text)`` hears of readings that fail. Raises SourceFailed."""
-        self.index, self.note = index, note
-        try:
-            self.handle = nv.nvmlDeviceGetHandleByIndex(index)
-            self.about = {"name": plain(nv.nvmlDeviceGetName(self.handle)), "uuid": plain(nv.nvmlDeviceGetUUID(self.handle))}
-        except nv.NVMLError as error:
-            raise self._gone(error) from None
-        self.fast, self.slow, self.instead = dict(FAST), dict(SLOW), dict(INSTEAD)
-        self.fast_fields, self.slow_fields = dict(FAST_FIELDS), dict(SLOW_FIELDS)
-        self.absent: list[str] = []
-        self._noted: set[str] = set()
-        self._slow_at_ns = self._about_at_ns = self._gpm_at_ns = 0
-        self._gpm = self._open_gpm()
-
-    def read(self, now_ns: int) -> dict[str, Any]:
-        """What is offered now; the slow readings once a second, name and uuid once a minute. Raises SourceFailed."""
-        values: dict[str, Any] = {}
-        self._fields(self.fast_fields, values)
-        self._readings(self.fast, values)
-        if self._gpm and now_ns >= self._gpm_at_ns:
-            self._gpm_at_ns = now_ns + GPM_NS // 2  # NVML wants some 100 ms between samples; half a tick of slack
-            self._one("gpm", lambda _: self._gpm.read() if self._gpm else {}, values)
-        if now_ns >= self._slow_at_ns:
-            self._slow(now_ns, values)
-        if not values:
-            raise SourceFailed("gpu-silent", f"GPU {self.index} offers no reading")
-        if now_ns >= self._about_at_ns:
-            self._about_at_ns = now_ns + ABOUT_NS
-            values.update(self.about)
-        return values
-
-    def _slow(self, now_ns: int, values: dict[str, Any]) -> None:
-        first = not self._slow_at_ns
-        self._slow_at_ns = now_ns + SLOW_NS
-        self._fields(self.slow_fields, values)
-        self._readings(self.slow, values)
-        self._readings({name: reading for name, (better, reading) in self.instead.items() if better not in values}, values)
-        if first and self.absent:
-            self.note("fields-absent", "not offered: " + ", ".join(name for name in self.absent if name not in values))
-
-    def _readings(self, readings: dict[str, Reading], values: dict[str, Any]) -> None:
-        for name, reading in list(readings.items()):
-            if not self._one(name, reading, values):
-                del readings[name]
-                self.instead.pop(name, None)
-
-    def _one(self, name: str, reading: Reading, values: dict[str, Any]) -> bool:
-        """Do one reading; False when the GPU does not offer it."""
-        try:
-            values.update(reading(self.handle))
-            self._noted.discard(name)
-        except nv.NVMLError as error:
-            if error.value in DRIVER_GONE | GPU_GONE:
-                raise self._gone(error) from None
-            if error.value in NOT_OFFERED:
-                self.absent.append(name)
-                return False
-            if name not in self._noted:
-                self._noted.add(name)
-                self.note("reading-failed", f"{name}: {text(error)}")
-        return True
-
-    def _fields(self, table: dict[str, tuple[int, int, float]], values: dict[str, Any]) -> None:
-        """Many fields in one call; each has a return code of its own, and a failed one holds garbage."""
-        if not table:
-            return
-
-        def read(handle: Any) -> Mapping[str, Any]:
-            got = nv.nvmlDeviceGetFieldValues(handle, [(number, scope) for number, scope, _ in table.values()])
-            found: dict[str, Any] = {}
-            for (name, (_, _, factor)), value in zip(list(table.items()), got, strict=True):
-                number = field_value(value) if value.nvmlReturn == nv.NVML_SUCCESS else None
-                if number is not None:
-                    found[name] = number * factor
-                elif value.nvmlReturn in NOT_OFFERED or value.nvmlReturn == nv.NVML_SUCCESS:
-                    self.absent.append(name)
-                    del table[name]
-                elif value.nvmlReturn in DRIVER_GONE | GPU_GONE:
-                    raise nv.NVMLError(value.nvmlReturn)
-            return found
-
-        if not self._one("fields", read, values):
-            table.clear()
-
-    def _open_gpm(self) -> Gpm | None:
-        try:
-            return Gpm(self.handle)
-        except nv.NVMLError as error:
-            self.absent.append(f"gpm ({text(error)})")
-            return None
-
-    def _gone(self, error: nv.NVMLError) -> SourceFailed:
-        kind = "driver-lost" if error.value in DRIVER_GONE else "gpu-lost" if error.value in GPU_GONE else "gpu-error"
-        return SourceFailed(kind, f"GPU {self.index}: {text(error)}", nvml_code=error.value)
+def take_handle(index: int) -> tuple[Any, dict[str, str]]:
+    """A GPU's handle, and its name and uuid. Raises Error."""
+    handle = nv.nvmlDeviceGetHandleByIndex(index)
+    return handle, {"name": plain(nv.nvmlDeviceGetName(handle)), "uuid": plain(nv.nvmlDeviceGetUUID(handle))}

@@ -1,8 +1,7 @@
-"""One source sampled at a fixed rate by a thread of its own: a slow or hung source never holds up another."""
+"""One source sampled at a fixed rate: what is due is read, filed and counted; failures become events."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -54,17 +53,18 @@ class Progress:
 class Sampler:
     """Reads one source at absolute deadlines and files what it says. ``tick`` is the whole step, without waiting."""
 
-    def __init__(self, source: Source, journal: Journal, events: Events, period_ns: int) -> None:
-        self.source, self.journal, self.events, self.period_ns = source, journal, events, period_ns
+    def __init__(self, source: Source, journal: Journal, events: Events, ticks: Ticks) -> None:
+        self.source, self.journal, self.events, self.ticks = source, journal, events, ticks
         self.progress = Progress()
         self._retry_at_ns = 0
         self._missed = 0
 
-    def tick(
-        self, ticks: Ticks, mono_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
-    ) -> None:
-        """Take the sample that is due now. A failed source is asked again once a second, and reported only when it changes."""
-        progress, due_ns, before = self.progress, ticks.due_ns, mono_ns()
+    def tick(self, mono_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns) -> int:
+        """Take the sample that is due; returns how long that took (ns).
+
+        A failed source is asked again once a second, and reported only when what it says changes.
+        """
+        progress, due_ns, before = self.progress, self.ticks.due_ns, mono_ns()
         progress.reading_since_ns = before
         try:
             if before >= self._retry_at_ns:
@@ -80,20 +80,16 @@ class Sampler:
         late_ns = max(0, before - due_ns)
         progress.late_ns_max = max(progress.late_ns_max, late_ns)
         progress.late_ns_sum += late_ns
-        self._missed = ticks.advance(mono_ns())
+        now_ns = mono_ns()
+        self._missed = self.ticks.advance(now_ns)
         progress.missed += self._missed
-
-    def run(self, stop: threading.Event) -> None:
-        """Sample until ``stop``. All samplers of one period tick at the same instants (multiples of it)."""
-        ticks = Ticks((time.monotonic_ns() // self.period_ns + 1) * self.period_ns, self.period_ns)
-        while not stop.wait(max(0, ticks.due_ns - time.monotonic_ns()) / NANOSECONDS):
-            self.tick(ticks)
+        return now_ns - before
 
     def watch(self, now_ns: int, hung_after_ns: int = HUNG_NS) -> None:
         """Report a call that has not come back, once, and its return; called by the main thread."""
         progress = self.progress
         since = progress.reading_since_ns
-        hung = bool(since) and now_ns - since >= max(hung_after_ns, self.period_ns)
+        hung = bool(since) and now_ns - since >= max(hung_after_ns, self.ticks.period_ns)
         if hung and not progress.hung:
             text = f"no answer for {(now_ns - since) / NANOSECONDS:.1f} s; the other sources go on"
             self.events(self.source.folder, self.source.name, "call-hung", text, **self.source.key)

@@ -10,14 +10,14 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from collector import gpus, hosts, simulated
-from collector.clocks import NANOSECONDS, anchor
+from collector.clocks import NANOSECONDS, Ticks, anchor
 from collector.epoch import describe, read_epoch
 from collector.events import Events
 from collector.exposition import Page, serve
@@ -25,9 +25,10 @@ from collector.fetch import shown
 from collector.gpu_fields import UNITS
 from collector.journal import Journal, safe_name
 from collector.prometheus import Endpoint
+from collector.rounds import Round
 from collector.sampler import Sampler, Source
 
-WATCH_S = 0.25
+WATCH_S = 0.2
 ANCHOR_NS = 10 * NANOSECONDS
 EPOCH_NS = NANOSECONDS
 GPU_START_S = 10.0
@@ -43,7 +44,7 @@ def boot_id() -> str:
 
 
 class Sidecar:
-    """Everything that runs. ``start``, then ``watch`` every quarter of a second, then ``finish``."""
+    """Everything that runs. ``start``, then ``watch`` every fifth of a second, then ``finish``."""
 
     def __init__(self, args: argparse.Namespace, stop: threading.Event) -> None:
         self.args, self.stop = args, stop
@@ -51,6 +52,7 @@ class Sidecar:
         self.host = safe_name(args.host_name or socket.gethostname())
         self.events = Events(self.out, self.host)
         self.samplers: list[Sampler] = []
+        self.rounds: list[Round] = []
         self.threads: list[threading.Thread] = []
         self.gpus_found = threading.Event()
         self.epoch_file: Path = args.epoch_file or self.out / "run.json"
@@ -69,15 +71,15 @@ class Sidecar:
             journal = self._journal(
                 "server", item.name, "prometheus", args.server_period, url=shown(item.url), families=item.patterns
             )
-            self._sample(Endpoint(item.name, item.url, item.patterns, journal, item.token), journal, args.server_period)
+            self._sample([Endpoint(item.name, item.url, item.patterns, journal, item.token)], journal, args.server_period)
         for name, url in args.simulated:
             source = simulated.SimulatedDevice(name, url)
             note = "simulated device of the reference service; not measured on a GPU"
             journal = self._journal("gpu", source.name, "simulated", args.period, url=shown(url), simulated=True, note=note)
-            self._sample(source, journal, args.period)
+            self._sample([source], journal, args.period)
         if not args.no_host:
             journal = self._journal("host", self.host, "host", args.host_period, cpu_count=psutil.cpu_count())
-            self._sample(hosts.Host(self.host), journal, args.host_period)
+            self._sample([hosts.Host(self.host)], journal, args.host_period)
         return port
 
     def wait_for_gpu(self) -> bool:
@@ -90,6 +92,8 @@ class Sidecar:
 
     def watch(self, now_ns: int) -> None:
         """Look after everything once: hung calls, anchors, the epoch, full disks, the parent."""
+        for it in list(self.rounds):
+            it.rescue(now_ns)
         for sampler in list(self.samplers):
             sampler.watch(now_ns)
             self._complain(sampler.journal)
@@ -123,8 +127,7 @@ class Sidecar:
 
     def _gpus(self, found: list[gpus.Gpu], driver: str) -> None:
         journal = self._journal("gpu", self.host, "nvml", self.args.period, driver=driver, gpus=len(found))
-        for gpu in found:
-            self._sample(gpu, journal, self.args.period)
+        self._sample(found, journal, self.args.period)
         self.gpus_found.set()
 
     def _journal(self, folder: str, name: str, source: str, period_ns: int, **more: Any) -> Journal:
@@ -136,10 +139,16 @@ class Sidecar:
         journal.anchor(anchor())
         return journal
 
-    def _sample(self, source: Source, journal: Journal, period_ns: int) -> None:
-        sampler = Sampler(source, journal, self.events, period_ns)
-        self.samplers.append(sampler)
-        self._thread(f"{source.folder}/{source.name}", sampler.run, self.stop)
+    def _sample(self, sources: Sequence[Source], journal: Journal, period_ns: int) -> None:
+        """Sample these together from the next multiple of the period on."""
+        start_ns = (time.monotonic_ns() // period_ns + 1) * period_ns
+        samplers = [Sampler(source, journal, self.events, Ticks(start_ns, period_ns)) for source in sources]
+        self.samplers.extend(samplers)
+        self._round(Round(samplers, self.stop, self._round))
+
+    def _round(self, it: Round) -> None:
+        self.rounds.append(it)
+        self._thread(f"round-{len(self.rounds)}", it.run)
 
     def _thread(self, name: str, run: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=run, args=arguments, name=name, daemon=True)

@@ -149,14 +149,15 @@ def test_a_day_in_flat_memory(tmp_path: Path, period_ms: int, measure: Any, boun
     events = Events(tmp_path, "h")
     journal = Journal(tmp_path / "gpu", "h", {}, part_bytes=4 << 20, total_bytes=64 << 20)
     period_ns = period_ms * 1_000_000
-    sampler, ticks, now = Sampler(Counting(), journal, events, period_ns), Ticks(0, period_ns), 0
+    ticks, now = Ticks(0, period_ns), 0
+    sampler = Sampler(Counting(), journal, events, ticks)
     sizes = []
     if measure is traced_bytes:
         tracemalloc.start()
     for hour in range(24):
         while now < (hour + 1) * 3_600_000_000_000:
             now = ticks.due_ns
-            sampler.tick(ticks, lambda: now, lambda: now)  # noqa: B023 - called at once
+            sampler.tick(lambda: now, lambda: now)  # noqa: B023 - called at once
         sampler.watch(now)
         sizes.append(measure())
     tracemalloc.stop()
@@ -170,7 +171,7 @@ def test_a_day_in_flat_memory(tmp_path: Path, period_ms: int, measure: Any, boun
 def test_hung_source_is_reported_once() -> None:
     """A call that does not come back is one event while it lasts and one when it is over, whatever the number of looks."""
     said: list[str] = []
-    sampler = Sampler(Counting(), None, lambda *a, **k: said.append(a[2]), 100_000_000)  # type: ignore[arg-type]
+    sampler = Sampler(Counting(), None, lambda *a, **k: said.append(a[2]), Ticks(0, 100_000_000))  # type: ignore[arg-type]
     sampler.progress.reading_since_ns = 1_000
     for now in (500_000_000, 2_000_000_000, 3_000_000_000):
         sampler.watch(now)
@@ -188,10 +189,11 @@ def test_surprising_error_keeps_the_thread(tmp_path: Path) -> None:
             raise RuntimeError("surprise\nwith a second line")
 
     events = Events(tmp_path, "h")
-    sampler, ticks = Sampler(Broken(), Journal(tmp_path, "h", {}), events, 10**9), Ticks(0, 10**9)
+    ticks = Ticks(0, 10**9)
+    sampler = Sampler(Broken(), Journal(tmp_path, "h", {}), events, ticks)
     for _ in range(3):
         due = ticks.due_ns
-        sampler.tick(ticks, lambda: due, lambda: due)  # noqa: B023 - called at once
+        sampler.tick(lambda: due, lambda: due)  # noqa: B023 - called at once
     assert events.counts == {"source-error": 1}
     assert sampler.progress.failures == 3
     event = json.loads((tmp_path / "gpu/collector_events.jsonl").read_text().splitlines()[-1])

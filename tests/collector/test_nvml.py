@@ -16,11 +16,11 @@ SECOND = 10**9
 
 def attach(index: int = 0) -> tuple[Any, list[tuple[str, str]]]:
     """A GPU taken hold of, and the notes it makes."""
-    from collector import nvml
+    from collector import attached, nvml
 
     nvml.Driver()
     notes: list[tuple[str, str]] = []
-    return nvml.AttachedGpu(index, lambda kind, text: notes.append((kind, text))), notes
+    return attached.AttachedGpu(index, lambda kind, text: notes.append((kind, text))), notes
 
 
 def test_numbers_are_nvmls_own() -> None:
@@ -183,11 +183,11 @@ def test_lost_gpu_raises(nvml_here: Any) -> None:
 
 def test_driver_reload_is_survived(nvml_here: Any) -> None:
     """After a reload NVML is started once for all GPUs, handles are taken anew, and a changed GPU is noted."""
-    from collector import nvml
+    from collector import attached, nvml
     from collector.gpus import Gpu
 
     driver, events = nvml.Driver(), []
-    gpus = [Gpu(i, driver, nvml, lambda *a, **k: events.append(a[2])) for i in range(2)]  # type: ignore[arg-type]
+    gpus = [Gpu(i, driver, attached.AttachedGpu, lambda *a, **k: events.append(a[2])) for i in range(2)]  # type: ignore[arg-type]
     assert all(gpu.read(0) for gpu in gpus)
     nvml_here.set({"loaded": 0})
     for gpu in gpus:
@@ -267,7 +267,8 @@ def test_old_driver(tmp_path: Path, fake_nvml: Any, collect: Any, read_samples: 
                       env=fake_nvml.environment())  # fmt: skip
     process.communicate(timeout=30)
     assert process.returncode == 0
-    values = read_samples(tmp_path / "run/gpu/h.jsonl")[-1]["values"]
+    found = [line["values"] for line in read_samples(tmp_path / "run/gpu/h.jsonl") if line["gpu"] == 0]
+    values = {name: value for each in found for name, value in each.items()}
     assert values["memory_used_with_reserved_bytes"] == 31 << 30
     assert "memory_used_bytes" not in values
     assert values["event_reasons"] == ["sw_power_cap"]
