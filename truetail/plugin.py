@@ -20,6 +20,7 @@ from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 
 from truetail import locust_traps
 from truetail.arrival import Arrival
+from truetail.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from truetail.master import MasterRole
@@ -99,7 +100,17 @@ def _init(environment: Environment, runner: Any, **_: Any) -> None:
     options: Any = environment.parsed_options
     if not _wanted(environment, runner, options):
         return
-    engine = engine_of(environment)
+    try:
+        _take_roles(engine_of(environment), runner, options)
+    except UsageError as error:
+        raise SystemExit("\n".join(error.faults)) from None
+    except Exception:
+        # Locust would log a listener's exception and carry on without us: a closed loop that looks like a run of ours.
+        log.exception("Truetail could not start")
+        raise SystemExit(ExitCode.INVALID) from None
+
+
+def _take_roles(engine: Engine, runner: Any, options: Any) -> None:
     if isinstance(runner, MasterRunner | LocalRunner):
         from truetail.master import MasterRole
 
@@ -107,8 +118,7 @@ def _init(environment: Environment, runner: Any, **_: Any) -> None:
     if isinstance(runner, WorkerRunner | LocalRunner):
         from truetail.worker import WorkerRole
 
-        name = options.truetail_worker_name or _default_name(runner)
-        engine.worker = WorkerRole(engine, runner, name)
+        engine.worker = WorkerRole(engine, runner, options.truetail_worker_name or _default_name(runner))
     if engine.master is not None:
         engine.master.begin()
     if engine.worker is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from truetail.errors import UsageError
 
 if TYPE_CHECKING:
     from truetail.master import MasterRole
+
+log = logging.getLogger("truetail")
 
 
 class RunShape(LoadTestShape):
@@ -50,6 +53,7 @@ def scenario_of_shape(environment: Environment) -> Path:
     document: Mapping[str, Any] = {
         "name": type(shape).__name__.lower(),
         "target": {"url": environment.host},
+        "users": str(Path(options.locustfile.split(",")[0]).resolve()),
         "requests": [{"name": "task", "path": "/"}],
         "duration": shape.duration_s,
         "pool": shape.pool,
@@ -59,8 +63,13 @@ def scenario_of_shape(environment: Environment) -> Path:
         "slos": [],
         "fleet": {"workers": getattr(options, "expect_workers", 1) or 1},
     }
-    resolved = scenario.loads(json.dumps(document)).resolved() | {"arrivals": shape.arrivals(), "requests": []}
-    return prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
+    resolved = scenario.loads(json.dumps(document)).resolved() | {
+        "arrivals": shape.arrivals(),
+        "requests": [],
+    }
+    folder = prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
+    log.info("run folder: %s (afterwards: truetail report %s)", folder, folder)
+    return folder
 
 
 def prepare(out: Path, resolved: Mapping[str, Any], scenario_file: str, target_url: str) -> Path:
