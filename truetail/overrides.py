@@ -49,15 +49,16 @@ def _put(root: Any, path: Keys, value: Any) -> None:
     holder = root
     for depth, key in enumerate(path):
         last = depth == len(path) - 1
+        made: Any = [] if not last and path[depth + 1] == 0 else {}
         if isinstance(holder, list):
             if not isinstance(key, int) or key > len(holder):
                 raise ValueError(f"{_dotted(path[:depth])} is a list of {len(holder)}: {shown(key)} is no place in it")
             if key == len(holder):
-                holder.append({})
+                holder.append(made)
         elif isinstance(holder, dict):
             key = str(key)
             if not last and holder.get(key) is None:
-                holder[key] = {}
+                holder[key] = made
         else:
             raise ValueError(f"{_dotted(path[:depth])} holds {shown(holder)}, so it has no {shown(key)}; set it as a whole")
         if last:

@@ -167,7 +167,8 @@ def _check(data: dict[str, Any], source: Path | None) -> tuple[Scenario, list[Fa
     try:
         scenario, valid = Scenario.model_validate(data), set(Scenario.model_fields)
     except ValidationError as error:
-        faults += schema_faults(Scenario, data, error)
+        told = {fault.path for fault in faults}
+        faults += [fault for fault in schema_faults(Scenario, data, error) if fault.path not in told]
         wrong = {str(details["loc"][0]) for details in error.errors(include_url=False) if details["loc"]}
         valid = set(Scenario.model_fields) - wrong
         scenario = Scenario.model_construct()

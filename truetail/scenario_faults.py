@@ -170,8 +170,9 @@ def _text(details: ErrorDetails) -> str:
     if details["type"] == "literal_error":
         expected = str(context["expected"]).replace("True", "true").replace("False", "false")
         words = re.findall(r"'([^']*)'", expected)
-        near = difflib.get_close_matches(str(found), words, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        by_lower = {word.lower(): word for word in words}
+        near = difflib.get_close_matches(str(found).lower(), by_lower, 1)
+        hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
         return f"found {_brief(found)}; allowed is {expected}{hint}"
     allowed = ALLOWED.get(details["type"])
     if allowed is None:

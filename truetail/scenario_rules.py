@@ -65,11 +65,10 @@ def _bound_s(slo: Slo) -> float | None:
 def slos_once(scenario: Scenario) -> Iterator[Fault]:
     """The same line twice is a slip of the pen."""
     first: dict[str, int] = {}
-    for index, slo in enumerate(scenario.objectives()):
-        key = "".join(slo.text.split())
-        if key in first:
-            yield Fault(("slos", index), f"repeats line {first[key] + 1} of the list, {shown(slo.text)}")
-        first.setdefault(key, index)
+    for index, line in enumerate(scenario.slos):
+        at = first.setdefault("".join(line.split()), index)
+        if at != index:
+            yield Fault(("slos", index), f"repeats slos.{at}, {shown(scenario.slos[at])}")
 
 
 def trace_starts(scenario: Scenario) -> Iterator[Fault]:

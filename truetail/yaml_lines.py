@@ -153,7 +153,9 @@ class _Build:
                 first = self.places[(*path, key)][0]
                 self.faults.append((_of(key_node), f"key {shown(key)} stands here again: it is already on line {first.line}"))
             else:
-                self.places[(*path, key)] = (_of(key_node), _of(item))
+                # An empty value has its mark on the next thing in the file: its key is where to look.
+                empty = isinstance(item, ScalarNode) and not item.value and item.start_mark.index == item.end_mark.index
+                self.places[(*path, key)] = (_of(key_node), _of(key_node if empty else item))
                 result[key] = self.value(item, (*path, key), above)
         return result
 
