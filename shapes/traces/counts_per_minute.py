@@ -22,13 +22,15 @@ MOST_ARRIVALS_AT_ONCE = 200_000
 MOST_MINUTES = 14 * 1440
 
 _MINUTE = re.compile(r"[0-9]{1,5}")
+_NAME = re.compile(r"[A-Za-z_][\w -]*")
 _COUNT = re.compile(r"[0-9]{1,16}")
 
 
 def is_header(fields: Sequence[str]) -> bool:
     """Whether a header line has columns 1, 2, 3, ... of minutes, after any names."""
     minutes = [field for field in fields if _MINUTE.fullmatch(field.strip())]
-    return len(minutes) >= 2 and [int(minute) for minute in minutes] == list(range(1, len(minutes) + 1))
+    names = [field.strip() for field in fields if field not in minutes]
+    return len(minutes) >= 2 and all(_NAME.fullmatch(name) for name in names) and [int(minute) for minute in minutes] == list(range(1, len(minutes) + 1))
 
 
 def read(source: Source, drops: Drops) -> Iterator[Rows]:

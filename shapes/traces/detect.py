@@ -56,6 +56,8 @@ def detect(path: Path) -> str:
     ]
     if not lines:
         raise TraceError(f"{path.name}: is empty")
+    if lines[0] == "[" or lines[0].startswith("[{"):
+        raise TraceError(f"{path.name}: is one JSON array; allowed is one object a line (`jq -c '.[]'` makes that of it)")
     if any(line.startswith("{") for line in lines[:3]):
         return _json_format(lines)
     if any(access_log.LINE.fullmatch(line) for line in lines):

@@ -15,7 +15,7 @@ LONGEST_LINE_BYTES = 2**20
 
 # Deflate can expand 1,000 times; logs expand 10 to 50 times. Beyond this a file is made to exhaust whoever reads it.
 MOST_EXPANSION = 250
-EXPANSION_FREE_BYTES = 64 * 2**20
+EXPANSION_FREE_BYTES = 8 * 2**20
 
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -62,11 +62,13 @@ def line_blocks(path: Path, drops: Drops, block_bytes: int = BLOCK_BYTES) -> Ite
 
 def lines_of(block: LineBlock, drops: Drops) -> Iterator[tuple[int, str]]:
     """(line number, text without its end) of a block. Blank lines are noted and skipped; bytes that are not UTF-8 are replaced, noted."""
-    for line, raw in enumerate(block.data.split(b"\n"), block.first_line):
+    if block.data.isspace():
+        drops.note("blank line", block.data.count(b"\n") or 1)
+        return
+    for line, raw in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first_line):
         stripped = raw.rstrip(b"\r")
         if not stripped.strip():
-            if raw or line - block.first_line < block.data.count(b"\n"):
-                drops.note("blank line")
+            drops.note("blank line")
             continue
         if len(stripped) > LONGEST_LINE_BYTES:
             drops.drop(f"a line longer than {LONGEST_LINE_BYTES // 2**20} MiB", line)

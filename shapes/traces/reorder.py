@@ -57,9 +57,10 @@ def _without_outliers(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> I
 
 
 def _ahead(times: Ints, before_ns: int | None, window_ns: int) -> Flags:
-    """For all but the last time: more than the window ahead of the one before and of the one after."""
+    """For all but the last time: more than the window ahead of the one before and the one after, which is not behind the one before."""
     earlier = np.concatenate([[times[1] if before_ns is None else before_ns], times[:-2]])
-    alone: Flags = (times[:-1] - earlier > window_ns) & (times[:-1] - times[1:] > window_ns)
+    now, later = times[:-1], times[1:]
+    alone: Flags = (now - earlier > window_ns) & (now - later > window_ns) & (later >= earlier - window_ns)
     return alone
 
 
@@ -67,7 +68,8 @@ def _windowed(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> Iterator[
     held: Rows | None = None
     latest_ns = released_ns = -(2**62)
     for block in blocks:
-        on_time = block.times_ns >= released_ns
+        latest = np.maximum.accumulate(np.maximum(block.times_ns, latest_ns))
+        on_time = block.times_ns >= np.maximum(latest - window_ns, released_ns)
         if not on_time.all():
             for line in block.lines[~on_time].tolist():
                 drops.drop(LATE, line, "time")
@@ -77,7 +79,7 @@ def _windowed(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> Iterator[
         rows = block if held is None else concatenate([held, block])
         if np.any(np.diff(rows.times_ns) < 0):
             rows = rows.take(np.argsort(rows.times_ns, kind="stable"))
-        latest_ns = max(latest_ns, int(rows.times_ns[-1]))
+        latest_ns = int(latest[-1])
         free = int(np.searchsorted(rows.times_ns, latest_ns - window_ns, "left"))
         free = max(free, len(rows.times_ns) - MOST_ROWS_HELD)  # bounded memory first: at high rates the window is a shorter time
         if free:
