@@ -7,10 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from locust.env import Environment
+from pydantic import ValidationError
 
 from truetail import messages
 from truetail.fleet import Member, State
 from truetail.messages import Drained, Hello, Planned, Pong, Pooled, Snapshot, Took
+from truetail.shipping import Chunk, Receiver
 
 if TYPE_CHECKING:
     from truetail.master import MasterRole
@@ -27,6 +29,7 @@ class Inbox:
         self._fleet = master.fleet
         self._runner = runner
         self._refusals = 0
+        self._receiver = Receiver(master.folder / "records")
 
     def register(self) -> None:
         """Listen to every message that a worker may send."""
@@ -38,6 +41,7 @@ class Inbox:
             (messages.SNAPSHOT, self._on_snapshot),
             (messages.DRAINED, self._on_drained),
             (messages.TOOK, self._on_took),
+            (messages.CHUNK, self._on_chunk),
         ):
             self._runner.register_message(kind, listener)
 
@@ -95,6 +99,23 @@ class Inbox:
         if took is not None and member is not None:
             text = f"{member.hello.name} has {took.scheduled} arrivals more"
             self._master.event("took-over", text, worker=member.hello.name, generation=took.generation)
+
+    def _on_chunk(self, environment: Environment, msg: Any, **_: Any) -> None:
+        member = self._member(msg)
+        try:
+            chunk = Chunk.model_validate(msg.data)
+        except ValidationError as error:
+            self._refuse(f"chunk: {error.error_count()} faults")
+            return
+        if member is None:
+            return
+        member.heard_at_ns = time.monotonic_ns()
+        try:
+            shipped = self._receiver.take(member.hello.name, chunk)
+        except OSError as error:
+            self._master.stop("error", f"shipped records cannot be written: {error.strerror}")
+            return
+        self._runner.send_message(messages.SHIPPED, shipped.model_dump(), msg.node_id)
 
     def _on_drained(self, environment: Environment, msg: Any, **_: Any) -> None:
         drained, member = self._parsed(Drained, msg), self._member(msg)

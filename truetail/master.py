@@ -176,6 +176,7 @@ class MasterRole:
     def _send_plan(self, member: Member) -> None:
         plan = {
             "scenario": self.scenario,
+            "run_id": self.document["run_id"],
             "sha256": self.document["scenario_sha256"],
             "slot": member.slot,
             "n_slots": self.fleet.n_slots,

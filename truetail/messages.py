@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from truetail.histogram import Histogram
 
-HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, TAKEOVER, TOOK, STOP, DRAINED, ACK = (
+HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, TAKEOVER, TOOK, CHUNK, SHIPPED, STOP, DRAINED, ACK = (
     f"truetail_{name}"
     for name in (
         "hello",
@@ -26,6 +26,8 @@ HELLO, PLAN, PLANNED, POOLED, PING, PONG, GO, SNAPSHOT, LEASE, TAKEOVER, TOOK, S
         "lease",
         "takeover",
         "took",
+        "chunk",
+        "shipped",
         "stop",
         "drained",
         "ack",

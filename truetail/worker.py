@@ -6,6 +6,7 @@ import gc
 import importlib.metadata
 import logging
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,17 @@ from gevent.event import Event
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from shapes.schedule import Schedule
 from truetail import messages, request_event
 from truetail.arrival import Arrival
+from truetail.assignment import Assignment
 from truetail.dispatcher import Dispatcher
 from truetail.feed import Feed
 from truetail.loop_health import LoopHealth
-from truetail.manifest import canonical, sha256
 from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot, Took
 from truetail.recorder import Recorder
 from truetail.records import ABANDONED, DROPPED, FAILED, OUTCOMES
 from truetail.share import Share
+from truetail.shipping import Shipped, Shipper
 
 if TYPE_CHECKING:
     from truetail.plugin import Engine
@@ -52,7 +53,8 @@ class WorkerRole:
         self._ready = Event()
         self._dispatcher: Dispatcher | None = None
         self._recorder: Recorder | None = None
-        self._schedule: Schedule | None = None
+        self._assigned: Assignment | None = None
+        self._shipper: Shipper | None = None
         self._health = LoopHealth()
         self._seq = 0
         self._acked = Event()
@@ -72,6 +74,7 @@ class WorkerRole:
             (messages.PING, self._on_ping, False),
             (messages.GO, self._on_go, False),
             (messages.LEASE, self._on_lease, False),
+            (messages.SHIPPED, self._on_shipped, False),
             (messages.TAKEOVER, self._on_takeover, True),
             (messages.STOP, self._on_stop, False),
             (messages.ACK, self._on_ack, False),
@@ -112,24 +115,23 @@ class WorkerRole:
         self._send(messages.PLANNED, planned.model_dump())
 
     def _make_plan(self, plan: dict[str, Any]) -> Planned:
-        scenario = plan["scenario"]
-        if sha256(canonical(scenario)) != plan["sha256"]:
-            raise ValueError("the scenario arrived damaged: its sha256 differs")
-        schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], plan["epoch_wall_s"])
-        slot, n_slots = plan["slot"], plan["n_slots"]
+        assigned = Assignment(plan)
         pool = gevent.get_hub().threadpool
-        digest = pool.apply(schedule.digest)
-        self._slot_count = pool.apply(lambda: sum(len(block.ks) for block in schedule.slot_blocks(slot, n_slots)))
-        feed = Feed(schedule.slot_blocks(slot, n_slots), scenario["requests"], scenario["seed"]["mix"])
-        self._recorder = Recorder(Path(plan["folder"]) / "records", self.name, int(scenario["warmup_s"] * 1e9))
-        self._schedule = schedule
-        self._dispatcher = Dispatcher(feed, int(scenario["lateness_deadline_s"] * 1e9), self._on_drop)
-        self._lease_ns = int(scenario["fleet"]["lease_s"] * 1e9)
-        self._engine.scenario = scenario
-        self._engine.target_url = self._engine.environment.host = plan["target_url"]
+        digest = pool.apply(assigned.schedule.digest)
+        self._slot_count = pool.apply(assigned.count, (assigned.share,))
+        feed = assigned.feed(assigned.share)
+        records = assigned.folder / "records"
+        self._recorder = Recorder(records, self.name, int(assigned.seconds("warmup") * 1e9))
+        if not assigned.has_shared_folder:
+            self._shipper = Shipper(records, self.name, lambda chunk: self._send(messages.CHUNK, chunk))
+        self._dispatcher = Dispatcher(feed, int(assigned.seconds("lateness_deadline") * 1e9), self._on_drop)
+        self._lease_ns = int(assigned.scenario["fleet"]["lease_s"] * 1e9)
+        self._assigned = assigned
+        self._engine.scenario = assigned.scenario
+        self._engine.target_url = self._engine.environment.host = assigned.target_url
         gevent.spawn(self._plan_ahead, feed)
         self._ready.set()
-        return Planned(digest=digest, count=schedule.count(), slot_count=self._slot_count)
+        return Planned(digest=digest, count=assigned.schedule.count(), slot_count=self._slot_count)
 
     def _plan_ahead(self, feed: Feed) -> None:
         feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
@@ -177,14 +179,14 @@ class WorkerRole:
 
     def _on_takeover(self, environment: Environment, msg: Any, **_: Any) -> None:
         """Arrivals of a lost worker, from an instant in the future on."""
-        dispatcher, schedule = self._dispatcher, self._schedule
-        if dispatcher is None or schedule is None or self._ended or self._stopping:
+        dispatcher, assigned = self._dispatcher, self._assigned
+        if dispatcher is None or assigned is None or self._ended or self._stopping:
             return
-        scenario, more = self._engine.scenario, 0
+        more = 0
         for data in msg.data["shares"]:
             share = Share.model_validate(data)
-            feed = Feed(schedule.slot_blocks(share.slot, share.n_slots), scenario["requests"], scenario["seed"]["mix"], share)
-            more += gevent.get_hub().threadpool.apply(_count, (schedule, share))
+            feed = assigned.feed(share)
+            more += gevent.get_hub().threadpool.apply(assigned.count, (share,))
             gevent.spawn(self._plan_ahead, feed)
             dispatcher.add(feed)
         self._slot_count += more
@@ -213,6 +215,8 @@ class WorkerRole:
         while not self._ended:
             gevent.sleep(FLUSH_S)
             self._flush_now()
+            if self._shipper is not None:
+                self._shipper.pump()
 
     def _flush_now(self) -> None:
         if self._recorder is None:
@@ -223,6 +227,10 @@ class WorkerRole:
             if not self._trouble:
                 self._trouble = f"records cannot be written: {error.strerror} ({self._recorder.rows_path.name})"
                 log.error(self._trouble)
+
+    def _on_shipped(self, environment: Environment, msg: Any, **_: Any) -> None:
+        if self._shipper is not None:
+            self._shipper.acknowledged(Shipped.model_validate(msg.data))
 
     def _report(self) -> None:
         due = time.monotonic()
@@ -278,13 +286,13 @@ class WorkerRole:
 
     def _watch_drain(self) -> None:
         dispatcher = self._dispatcher
-        assert dispatcher is not None and self._plan is not None
+        assert dispatcher is not None and self._assigned is not None
         while not dispatcher.exhausted:
             dispatcher.check_lease()
             gevent.sleep(0.02)
         if dispatcher.lapsed:
             log.error("no word from the master for %g s: sending has stopped", self._lease_ns / 1e9)
-        drain_s = self._plan["scenario"]["drain_s"]
+        drain_s = self._assigned.seconds("drain")
         deadline = time.monotonic() + (min(drain_s, INTERRUPT_DRAIN_S) if self._stopping else drain_s)
         while dispatcher.in_flight and time.monotonic() < deadline:
             if self._stopping:
@@ -309,17 +317,17 @@ class WorkerRole:
             recorder.close()
         except OSError as error:
             log.error("records could not be closed: %s", error.strerror)
+        while self._shipper is not None and not self._shipper.pump():
+            self._send(messages.SNAPSHOT, drained["snapshot"])  # alive, though it has no more to say
+            gevent.sleep(FLUSH_S)
         while not self._acked.is_set():
             self._send(messages.DRAINED, drained)
             self._acked.wait(REPEAT_S)
+        if self._assigned is not None and not self._assigned.has_shared_folder:
+            shutil.rmtree(self._assigned.folder, ignore_errors=True)
 
     def _on_ack(self, environment: Environment, msg: Any, **_: Any) -> None:
         self._acked.set()
-
-
-def _count(schedule: Schedule, share: Share) -> int:
-    blocks = schedule.slot_blocks(share.slot, share.n_slots)
-    return sum(int(share.mask(block.ks, block.offsets_ns).sum()) for block in blocks)
 
 
 _TASK_ERRORS: dict[int, str] = {}
