@@ -1,1 +1,1 @@
-"""."""
+"""When: rates, spacings, traces, the schedule, and the LoadTestShapes built on them."""
