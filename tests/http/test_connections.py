@@ -448,8 +448,16 @@ def test_wrong_urls_are_refused(url):
 
 @pytest.mark.parametrize(
     ("method", "path", "headers"),
-    [("GET", "/a b", {}), ("GET", "/\r\nX: y", {}), ("G T", "/", {}), ("GET", "/", {"X": "a\r\nY: b"}), ("GET", "/", {"X y": "a"}), ("GET", "/", {"Content-Length": "5"}), ("GET", "/é", {})],
-)  # fmt: skip
+    [
+        ("GET", "/a b", {}),
+        ("GET", "/\r\nX: y", {}),
+        ("G T", "/", {}),
+        ("GET", "/", {"X": "a\r\nY: b"}),
+        ("GET", "/", {"X y": "a"}),
+        ("GET", "/", {"Content-Length": "5"}),
+        ("GET", "/é", {}),
+    ],
+)
 def test_requests_that_would_break_the_message_are_refused(method, path, headers):
     """Line breaks, blanks and lengths of one's own would smuggle a second request in."""
     with pytest.raises(UsageError):
