@@ -86,8 +86,17 @@ class Telemetry:
     notes: list[str] = field(default_factory=list)
 
     def of(self, folder: str) -> list[Source]:
-        """The sources of one folder."""
-        return [source for source in self.sources if source.folder == folder]
+        """The sources of one folder whose times are on the run's axis."""
+        return [source for source in self.sources if source.folder == folder and source.clock]
+
+    def named(self) -> dict[str, Series]:
+        """Every series by one name: ``gpu/<file>:devices.<n>.<field>``, ``server/<name>:<series>``, ``host/<name>:<field>``."""
+        return {
+            f"{source.folder}/{source.name}:{f'devices.{source.device}.' if source.device else ''}{name}": series
+            for source in self.sources
+            if source.clock
+            for name, series in source.series.items()
+        }
 
 
 class _Points:
