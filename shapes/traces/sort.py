@@ -60,7 +60,9 @@ def _written(blocks: Iterable[Rows], folder: Path) -> str:
 
 def _sorted(database: Any, folder: Path, clock: str, drops: Drops) -> Iterator[Rows]:
     query = "SELECT * FROM read_parquet(?, union_by_name=true) ORDER BY _time, _line"
-    reader = database.sql(query, params=[str(folder / "*.parquet")]).fetch_record_batch(BATCH_ROWS)
+    relation = database.sql(query, params=[str(folder / "*.parquet")])
+    batches = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # the name before DuckDB 1.4
+    reader = batches(BATCH_ROWS)
     for batch in reader:
         columns = {name: _column(name, batch.column(name)) for name in batch.schema.names if name not in ("_time", "_line")}
         drops.kept += batch.num_rows

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from shapes.traces.recording import Recording
@@ -43,19 +42,3 @@ def read_whole() -> Callable[..., Whole]:
         return rows._replace(times_ns=rows.times_ns + recording.origin_ns), recording
 
     return read
-
-
-def dispersion(seconds: np.ndarray[Any, Any], width_s: float) -> float:
-    """Index of dispersion by numpy's histogram over the whole bins of the span: a second derivation."""
-    bins = int((seconds.max() - seconds.min()) // width_s)
-    counts, _ = np.histogram(seconds - seconds.min(), bins=bins, range=(0, bins * width_s))
-    return float(counts.var(ddof=1) / counts.mean())
-
-
-@pytest.fixture
-def independent_dispersion() -> Callable[[np.ndarray[Any, Any], float], float]:
-    """The index of dispersion by another way than the product's."""
-    return dispersion
-
-
-Columns = Mapping[str, Any]
