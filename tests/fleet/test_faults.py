@@ -1,0 +1,176 @@
+"""Hosts die, freeze, are cut off, and clocks differ: the ledger balances to the last arrival, and the server sees none twice."""
+
+import collections
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.fleet
+
+REPARTITION = {"workers": 4, "lease": "2s", "muster": "60s", "on_loss": "repartition"}
+
+
+def audit(run, code):
+    """What must hold after any fault: the laws, one record an arrival, at most one request an arrival at the server."""
+    ledger, rows = run.manifest["ledger"], run.rows()
+    assert ledger["scheduled"] == ledger["sent"] + ledger["dropped"] + ledger["lost"] + ledger["unsent"], ledger
+    assert ledger["sent"] == ledger["ok"] + ledger["failed"] + ledger["timed_out"] + ledger["abandoned"], ledger
+    assert ledger["scheduled"] == run.manifest["schedule"]["count"]
+    assert len(np.unique(rows["k"])) == len(rows), "an arrival has two records"
+    seen = collections.Counter(run.seen_by_server())
+    assert max(seen.values()) == 1, f"sent twice: {[k for k, n in seen.items() if n > 1][:10]}"
+    answered = set(rows["k"][rows["outcome"] == 0].tolist())
+    assert answered <= set(seen), "a record says answered, the server never saw it"
+    assert (run.folder / "report.html").exists()
+    assert run.finish() == code
+    return ledger, rows
+
+
+def test_quiet_fleet_balances(fleet):
+    """Without a fault: PASS, four slots whose union is the schedule, seen by the server exactly once each."""
+    run = fleet()
+    assert run.finish() == 0, (run.tmp / "master.log").read_text()
+    ledger, rows = audit(run, 0)
+    assert ledger["ok"] == ledger["scheduled"]
+    assert sorted(rows["k"].tolist()) == list(range(ledger["scheduled"]))
+
+
+@pytest.mark.parametrize("on_loss", ["invalid", "repartition"])
+def test_killed_worker(fleet, on_loss):
+    """kill -9: INVALID either way; under repartition the living send the dead slot's later arrivals, and only the gap is lost."""
+    run = fleet(fleet=REPARTITION | {"on_loss": on_loss})
+    time.sleep(4)
+    os.kill(run.pid_of("w1"), signal.SIGKILL)
+    assert run.finish() == 3
+    ledger, rows = audit(run, 3)
+    assert ledger["lost"] > 0
+    slot = next(worker["slot"] for worker in run.manifest["workers"] if worker["name"] == "w1")
+    late = rows[(rows["k"] % 4 == slot) & (rows["intended_ns"] > 12_000_000_000)]
+    assert (len(late) > 100) == (on_loss == "repartition")
+    assert (rows["sent_ns"] - rows["intended_ns"])[rows["sent_ns"] >= 0].max() < 1_500_000_000, "a burst of late ones"
+
+
+@pytest.mark.parametrize("on_loss", ["invalid", "repartition"])
+def test_frozen_worker(fleet, on_loss):
+    """SIGSTOP for 10 s and on: it wakes with its lease run out and sends nothing that another has taken over."""
+    run = fleet(fleet=REPARTITION | {"on_loss": on_loss})
+    time.sleep(3)
+    pid = run.pid_of("w2")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(10)
+    os.kill(pid, signal.SIGCONT)
+    assert run.finish() == 3
+    ledger, _ = audit(run, 3)
+    assert ledger["lost"] > 0
+
+
+@pytest.mark.parametrize("on_loss", ["invalid", "repartition"])
+def test_cut_off_worker(fleet, hosts, on_loss):
+    """The network of one host is cut for 10 s and healed: no arrival twice, its records come in afterwards."""
+    run = fleet(fleet=REPARTITION | {"on_loss": on_loss})
+    time.sleep(3)
+    hosts[3].cut()
+    time.sleep(10)
+    hosts[3].heal()
+    assert run.finish() == 3
+    audit(run, 3)
+
+
+def test_killed_master(fleet):
+    """kill -9 of the Locust master: every worker stops within its lease, the report names what is missing, INVALID."""
+    run = fleet()
+    time.sleep(4)
+    children = Path(f"/proc/{run.master.pid}/task/{run.master.pid}/children").read_text().split()
+    command = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in children}
+    (master,) = [pid for pid, line in command.items() if "--master" in line]
+    os.kill(master, signal.SIGKILL)
+    killed = time.time()
+    assert run.finish() == 3
+    rows = run.rows()
+    epoch_s = run.manifest["epoch_wall_ns"] / 1e9
+    assert epoch_s + rows["sent_ns"].max() / 1e9 < killed + 2 + 1.5, "a worker sent on after its lease"
+    seen = collections.Counter(run.seen_by_server())
+    assert max(seen.values()) == 1
+    assert (run.folder / "report.html").exists()
+
+
+def test_shipped_records(fleet):
+    """Workers without the run folder ship their records: the same run, every record on the master."""
+    run = fleet(worker_env={i: {"TRUETAIL_SHIP": "always"} for i in range(4)})
+    assert run.finish() == 0
+    ledger, rows = audit(run, 0)
+    assert sorted(rows["k"].tolist()) == list(range(ledger["scheduled"]))
+
+
+def test_killed_worker_that_ships(fleet):
+    """Killed while shipping: what had arrived is whole rows, the rest is lost by number."""
+    run = fleet(worker_env={i: {"TRUETAIL_SHIP": "always"} for i in range(4)})
+    time.sleep(5)
+    os.kill(run.pid_of("w0"), signal.SIGKILL)
+    assert run.finish() == 3
+    _, rows = audit(run, 3)
+    slot = next(worker["slot"] for worker in run.manifest["workers"] if worker["name"] == "w0")
+    assert (rows["k"] % 4 == slot).sum() > 50
+
+
+SKEW = """
+import ctypes, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x80): sys.exit("no time namespaces here")
+open("/proc/self/timens_offsets", "w").write("monotonic 0 80000000")
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+
+
+def test_clock_set_off(fleet):
+    """One host's monotonic clock is 80 ms ahead: measured, corrected in its epoch, shown; lateness does not show it."""
+    run = fleet(worker_env={1: {"WRAP": [sys.executable, "-c", SKEW]}})
+    assert run.finish() == 0, (run.tmp / "master.log").read_text()
+    entry = next(worker for worker in run.manifest["workers"] if worker["name"] == "w1")
+    assert abs(entry["clock_offset_ns"] - 80_000_000) <= max(entry["clock_residual_ns"], 1_000_000) < 20_000_000
+    rows = run.rows()
+    mine = rows[rows["k"] % 4 == entry["slot"]]
+    assert np.median(mine["sent_ns"] - mine["intended_ns"]) < 20_000_000
+    audit(run, 0)
+
+
+def test_drain_waits_for_slow_requests(fleet):
+    """Requests of 3 s in flight when the schedule ends are all recorded (stock Locust loses a third of them)."""
+    slow = ["--a", "3s", "--c", "0", "--max-batch", "64"]
+    changes = {"deadline": "20s", "drain": "20s", "arrivals": {"rate": "8/s", "spacing": "fixed"}, "slos": ["p95 < 15s"]}
+    run = fleet(target_args=slow, duration="6s", **changes)
+    assert run.finish() == 0
+    ledger, rows = audit(run, 0)
+    assert ledger["ok"] == ledger["scheduled"] == 48
+    assert (rows["done_ns"] > 6_000_000_000).sum() >= 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_random_faults(fleet, hosts, seed):
+    """Twenty runs with a fault of a random kind at a random instant (seeded): zero violations."""
+    rng = random.Random(seed)
+    run = fleet(fleet=REPARTITION | {"on_loss": rng.choice(["invalid", "repartition"])}, seed=seed)
+    time.sleep(rng.uniform(0.5, 12))
+    kind = rng.choice(["kill", "freeze", "cut"])
+    name = f"w{rng.randrange(4)}"
+    if kind == "kill":
+        os.kill(run.pid_of(name), signal.SIGKILL)
+    elif kind == "freeze":
+        pid = run.pid_of(name)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(rng.uniform(3.5, 10))
+        os.kill(pid, signal.SIGCONT)
+    else:
+        host = hosts[int(name[1]) + 1]
+        host.cut()
+        time.sleep(rng.uniform(3.5, 10))
+        host.heal()
+    assert run.finish() == 3
+    audit(run, 3)
