@@ -107,10 +107,27 @@ async def poisson_load(port: int, rate: float, seconds: float, seed: int) -> Loa
     return load
 
 
+FLOOR = r"""
+import asyncio
+ANSWER = (b'HTTP/1.1 200 OK\r\nserver-timing: queue;dur=0, preprocess;dur=0, inference;dur=0, postprocess;dur=0\r\n'
+          b'content-length: 11\r\n\r\n{"batch":1}')
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport): self.transport = transport
+    def data_received(self, data): self.transport.write(ANSWER)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+    print(f"ready on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+"""A server that answers at once without reading anything: what client, sockets and machine cost by themselves."""
+
+
 @contextmanager
 def target(*flags: str) -> Iterator[int]:
-    """A service process with these flags; its port once it is ready."""
-    process = subprocess.Popen([sys.executable, "-m", "target", *flags], stdout=subprocess.PIPE, text=True)
+    """A service process with these flags (or the floor); its port once it is ready."""
+    command = ["-c", FLOOR] if flags == ("floor",) else ["-m", "target", *flags]
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -129,12 +146,15 @@ def percentile(values: list[float], share: float) -> float:
 
 FIFO_50 = ("--mode", "fifo", "--service", "exponential", "--service-mean", "20ms", "--seed", "3")
 BATCH = ("--mode", "batch", "--a", "10ms", "--c", "0.5ms", "--max-batch", "16", "--max-delay", "2ms")
+SHARED = ("--mode", "shared", "--service", "fixed", "--service-mean", "50ms")
 NOTHING = ("--mode", "batch", "--a", "0", "--c", "0", "--max-delay", "0", "--max-batch", "64")
 CASES: dict[str, tuple[tuple[str, ...], float, str]] = {
+    "floor100": (("floor",), 100, "a socket that answers at once, 100/s: the floor of client and machine"),
     "light": (BATCH, 20, "batch, 20/s: theory mean 13.2 ms"),
     "batch400": (BATCH, 400, "batch, 400/s: theory batch 5.0, mean 19.3, p99 27.7 ms"),
     "batch800": (BATCH, 800, "batch, 800/s: theory batch 13.3, mean 28, p99 48-49 ms"),
     "mm1": (FIFO_50, 25, "M/M/1, 25/s, mu 50: theory mean 40, p99 184 ms"),
+    "shared": (SHARED, 10, "shared, 10/s of 50 ms: M/D/1-PS, theory mean 100 ms"),
     "bare100": (NOTHING, 100, "no device time, 100/s: what the service itself adds"),
     "bare500": (NOTHING, 500, "no device time, 500/s"),
     "bare1000": (NOTHING, 1000, "no device time, 1000/s"),
