@@ -58,7 +58,7 @@ def _series(run: Run) -> Iterator[tuple[str, str, Values, Values]]:
     ranked = [number for number in np.argsort(-used, kind="stable").tolist() if used[number]]
     if len(ranked) > 1:
         for number in ranked[:NAMES_SHOWN]:
-            text = records.texts["name"][number]
+            text = records.texts("name")[number]
             yield f"response/{number}-{_NOT_IN_TAGS.sub('_', text)[:40]}", f"response of {text}", response[names == number], intended[names == number]
 
 

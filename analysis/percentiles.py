@@ -123,7 +123,7 @@ def of_run(run: Run) -> Percentiles:
     groups = {}
     for kind in ("replica", "worker"):
         column = records[kind][first]
-        texts = records.workers if kind == "worker" else records.texts["replica"]
+        texts = records.workers if kind == "worker" else records.texts("replica")
         groups[kind] = _groups(response, column, texts)
     further = {"ttft", "itl", "connect", "first_byte"}
     return Percentiles(
@@ -142,8 +142,8 @@ def _by_name(run: Run, measured: NDArray[np.bool_]) -> list[Group]:
     names, parts = records["name"][measured], records["part"][measured]
     firsts = np.unique(names[parts == 0])
     return [
-        Group(records.texts["name"][number] or "(no name)", of_sorted(part), further=number not in firsts)
-        for number, part in grouped(measure(records, "response", measured), names, len(records.texts["name"]))
+        Group(records.texts("name")[number] or "(no name)", of_sorted(part), further=number not in firsts)
+        for number, part in grouped(measure(records, "response", measured), names, len(records.texts("name")))
     ]
 
 

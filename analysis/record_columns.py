@@ -1,7 +1,7 @@
 """The records of all workers as columns, whichever way they lie on disk (raw rows, or Parquet after the run).
 
 A column is read when it is asked for and is a plain numpy array over the rows of all workers, in the order of the files; strings
-are int32 ids into ``Records.texts``. So a report of 10^7 records touches only what it needs.
+are int32 ids into ``Records.texts(name)``. So a report of 10^7 records touches only what it needs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Records:
 
     def __init__(self, files: list[RecordFile]) -> None:
         self.files = files
-        self.texts: dict[str, list[str]] = {table: [""] for table in TABLES}
+        self._texts: dict[str, list[str]] = {table: [""] for table in TABLES}
         self._ids: dict[str, dict[str, int]] = {table: {"": 0} for table in TABLES}
         self._kept: dict[str, NDArray[Any]] = {}
         self._good: NDArray[np.bool_] | None = None
@@ -84,6 +84,11 @@ class Records:
         if name in KEPT:
             self._kept[name] = column
         return column
+
+    def texts(self, table: str) -> list[str]:
+        """The texts that the ids of a string column stand for."""
+        _ = self[table]  # a text gets its id when the column is read
+        return self._texts[table]
 
     @property
     def workers(self) -> list[str]:
@@ -151,6 +156,6 @@ class Records:
         short = plain(text)
         ids = self._ids[table]
         if short not in ids:
-            ids[short] = len(self.texts[table])
-            self.texts[table].append(short)
+            ids[short] = len(self._texts[table])
+            self._texts[table].append(short)
         return ids[short]

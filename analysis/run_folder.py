@@ -59,6 +59,11 @@ class Run:
         """Every worker's records as columns."""
         return Records(self.files)
 
+    def replace_files(self, files: list[RecordFile]) -> None:
+        """Read the records from other files from now on (the same rows, as Parquet)."""
+        self.files = files
+        self.__dict__.pop("records", None)
+
     @property
     def window_ns(self) -> tuple[int, int]:
         """The measured window of intended time: from the end of the warm-up to the end of the arrivals."""

@@ -1,14 +1,15 @@
 """Further chapters of the report: how sure, certificate, sanity laws, diagnosis, GPU. One that fails is said to have failed.
 
-To add one, append (title, ``module:function``) here. The function takes the Run and returns a Section; it is imported only when
-the report is built, so that one broken chapter breaks nothing else.
+To add one, append (title, ``module:function``) here. The function takes the Run and returns a Section, or a mapping with any of
+``findings`` (lines), ``tables`` (mappings: title, header, rows, note), ``plots`` (mappings: title, svg, caption) and ``data`` (JSON); None
+when it has nothing to say. It is imported only when the report is built, so that one broken chapter breaks nothing else.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,7 @@ class Chapter:
 
 
 SECTIONS: list[tuple[str, str]] = []
-"""(title, ``module:function``); the function takes a Run and returns a Section, or None when it has nothing to say."""
+"""(title, ``module:function``)."""
 
 
 def compute(run: Run, sections: Sequence[tuple[str, str]] | None = None) -> list[Chapter]:
@@ -69,8 +70,19 @@ def compute(run: Run, sections: Sequence[tuple[str, str]] | None = None) -> list
 def _chapter(run: Run, title: str, where: str) -> Chapter | None:
     module, _, function = where.partition(":")
     try:
-        section = getattr(importlib.import_module(module), function)(run)
+        section = _section(getattr(importlib.import_module(module), function)(run))
     except Exception as error:  # a chapter of any kind: the verdict and the others must still be told
         log.warning("section %s could not be computed", title, exc_info=True)
         return Chapter(title, Section(), plain(f"{type(error).__name__}: {error}"))
     return None if section is None else Chapter(title, section)
+
+
+def _section(found: Section | Mapping[str, Any] | None) -> Section | None:
+    if found is None or isinstance(found, Section):
+        return found
+    return Section(
+        [str(line) for line in found.get("findings", ())],
+        [Table(**table) for table in found.get("tables", ())],
+        [Plot(**plot) for plot in found.get("plots", ())],
+        dict(found.get("data", {})),
+    )

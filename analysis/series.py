@@ -83,7 +83,7 @@ def _errors(run: Run, first: NDArray[np.bool_], ended: tuple[Values, NDArray[np.
     times, failed = ended
     if not failed.any():
         return {}
-    texts = [text.split(":", 1)[0].strip() for text in run.records.texts["error"]]
+    texts = [text.split(":", 1)[0].strip() for text in run.records.texts("error")]
     classes = sorted(set(texts))
     class_of = np.array([classes.index(text) for text in texts])
     error = class_of[run.records["error"][first][failed]]
