@@ -14,20 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-ALPHA = 0.01
-"""Of the whole family of tests (Bonferroni)."""
+from shapes import arrival_tests
+from shapes.arrival_tests import ArrivalTest
+
+Tests = Callable[[NDArray[np.float64], float], Sequence[ArrivalTest]]
+"""The arrival tests, given points in operational time and their total Lambda(duration)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """One test's outcome: its name, and p-value."""
-
-    name: str
-    p: float
-
-
-Tests = Callable[[NDArray[np.float64]], Sequence[Tested]]
-"""The arrival tests, given offsets in seconds; the declared rate is theirs to know."""
+def poisson_tests(points: NDArray[np.float64], total: float) -> Sequence[ArrivalTest]:
+    """The six tests of ``shapes.arrival_tests``; none where there are too few points for them."""
+    inside = points[(points >= 0) & (points <= total)]
+    return arrival_tests.certify(inside, total).tests if len(inside) >= arrival_tests.MIN_POINTS else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +75,8 @@ class Certificate:
     reconciliation: Reconciliation
     scheduled: Effects
     achieved: Effects
-    scheduled_tests: Sequence[Tested]
-    achieved_tests: Sequence[Tested]
+    scheduled_tests: Sequence[ArrivalTest]
+    achieved_tests: Sequence[ArrivalTest]
     faults: Sequence[str]
 
     @property
@@ -119,19 +116,18 @@ def certify(
     sent: tuple[NDArray[np.int64], NDArray[np.int64]],
     cumulative: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     duration_s: float,
-    tests: Tests | None = None,
+    tests: Tests | None = poisson_tests,
     tolerances: Tolerances | None = None,
 ) -> Certificate:
-    """The certificate. ``sent`` is (numbers, instants in ns); ``cumulative`` is the declared Lambda (arrivals by time in s);
-    ``tests`` are the Poisson tests, None where the declared law is not Poisson (then effects are held against the schedule's)."""
+    """The certificate. ``sent`` is (numbers, instants in ns); ``cumulative`` is the declared Lambda (arrivals by time in s, linear
+    beyond ``duration_s``); ``tests`` are the Poisson tests, None where the declared law is not Poisson (then effects are held against the schedule's)."""
     allowed = tolerances or Tolerances()
     expected = float(cumulative(np.array([duration_s]))[0])
     sent_k, sent_ns = sent
-    planned_s, achieved_s = scheduled_ns / 1e9, np.sort(sent_ns) / 1e9
-    planned, achieved = (effects(np.sort(cumulative(times)), expected) for times in (planned_s, achieved_s))
+    planned_at, achieved_at = (np.sort(cumulative(np.sort(times) / 1e9)) for times in (scheduled_ns, sent_ns))
+    planned, achieved = effects(planned_at, expected), effects(achieved_at, expected)
     matched = reconcile(scheduled_ns, sent_k, sent_ns)
-    before = tests(planned_s) if tests else ()
-    after = tests(achieved_s[achieved_s < duration_s]) if tests else ()
+    before, after = (tests(planned_at, expected), tests(achieved_at, expected)) if tests else ((), ())
     faults = _matching_faults(matched, allowed)
     if tests:
         law = Effects(0, 1.0, 1.0, 1.0)
@@ -157,9 +153,9 @@ def beyond(found: Effects, reference: Effects, allowed: Tolerances) -> list[str]
     ]
 
 
-def _law_faults(what: str, found: Effects, law: Effects, tested: Sequence[Tested], allowed: Tolerances) -> list[str]:
+def _law_faults(what: str, found: Effects, law: Effects, tested: Sequence[ArrivalTest], allowed: Tolerances) -> list[str]:
     """Faults where tests reject and effects are beyond tolerance; p-values alone do not count."""
-    rejected = [t for t in tested if t.p < ALPHA / max(1, len(tested))]
+    rejected = [test for test in tested if not test.passed]
     off = beyond(found, law, allowed)
     if not rejected or not off:
         return []

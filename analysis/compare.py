@@ -19,9 +19,6 @@ from scipy.special import stdtr, stdtrit
 from analysis.intervals import DEGREES_OF_FREEDOM, Interval, percentile_interval
 
 MOST_PERMUTATIONS = 200_000
-LIKE_N = 0.05
-"""Runs whose numbers of requests differ by more than this are unlike: p99 of a short run is biased low."""
-ENOUGH_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.diagnosis_evidence import NS, Evidence, Finding, Mask, Series, Unmeasured, Window, field_of, shown, windows_where
+from analysis.diagnosis_evidence import NS, Evidence, Finding, Mask, Unmeasured, Window, field_of, shown, windows_where
 from analysis.diagnosis_stages import STAGE_NEEDS
 from analysis.fit_batches import fit
+from analysis.telemetry_series import Series
 
 SLOWER = 1.15
 """A device counts as slower from 15 % on."""

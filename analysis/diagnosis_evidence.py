@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from analysis import fit_batches
 from analysis.batching import BatchTime
 from analysis.littles_law import STAGES, outside_s
+from analysis.telemetry_series import Series
 from truetail.ranks import nearest_rank
 from truetail.records import DROPPED, FLAG_WARMUP, OK
 
@@ -28,14 +29,6 @@ FEWEST_REQUESTS = 200
 TAIL_PPM = 990_000
 LEAST_LIFT = 1.3
 """How much more frequent a circumstance must be in the tail than in general to count as a cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A metric over the run's time: ``at_ns`` (int64, rising) and ``values``; counters as they were read."""
-
-    at_ns: NDArray[np.int64]
-    values: Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,8 @@ def md1_quantile_s(q: float, arrival_rps: float, service_s: float) -> float:
         return service_s  # such an arrival finds the server idle
     # M/M/1's wait is longer than M/D/1's in the sense of every quantile: a bound for the search.
     bound = -math.log((1 - q) / rho) / (1 - rho)
-    cdf = md1_wait_cdf(rho, int(bound) + 2)
-    return service_s * (1 + increasing_root(lambda x: cdf(x) - q, 0.0, bound / 2))
+    cdf = md1_wait_cdf(rho, int(bound) + 3)
+    return service_s * (1 + increasing_root(lambda x: cdf(x) - q, 0.0, bound + 1e-6))
 
 
 def _share(q: float) -> float:

@@ -28,6 +28,8 @@ MOST_EVENTS = 10_000
 FARTHEST_NS = 1 << 61
 WORDS = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
 DEVICE = re.compile(r"devices\.(\d{1,3})\.(.+)")
+HARMLESS = {"gpu_idle", "applications_clocks_setting", "display_clock_setting", "none"}
+"""Reasons for a clock that are no throttling: nothing to do, or somebody set it so."""
 COUNTER_ENDS = ("_total", "_bucket", "_sum", "_count")
 
 
@@ -90,13 +92,20 @@ class Telemetry:
         return [source for source in self.sources if source.folder == folder and source.clock]
 
     def named(self) -> dict[str, Series]:
-        """Every series by one name: ``gpu/<file>:devices.<n>.<field>``, ``server/<name>:<series>``, ``host/<name>:<field>``."""
-        return {
-            f"{source.folder}/{source.name}:{f'devices.{source.device}.' if source.device else ''}{name}": series
-            for source in self.sources
-            if source.clock
-            for name, series in source.series.items()
-        }
+        """Every series by one name: ``gpu/<file>:devices.<n>.<field>``, ``server/<name>:<series>``, ``host/<name>:<field>``.
+
+        A GPU that tells reasons for its clock has a series ``throttling`` (1 or 0) made of them.
+        """
+        found: dict[str, Series] = {}
+        for source in self.sources:
+            if source.clock:
+                prefix = f"{source.folder}/{source.name}:{f'devices.{source.device}.' if source.device else ''}"
+                if source.reasons:
+                    at, told = zip(*source.reasons, strict=True)
+                    flags = np.array([bool(set(reasons) - HARMLESS) for reasons in told], float)
+                    found[f"{prefix}throttling"] = Series(np.array(at, np.int64), flags)
+                found.update((prefix + name, series) for name, series in source.series.items())
+        return found
 
 
 class _Points:

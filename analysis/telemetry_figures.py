@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.telemetry import Source
+from analysis.telemetry import HARMLESS, Source
 from analysis.telemetry_series import Series, Times, Values, increase, integral, intervals, mean_by_bin, rate
-
-HARMLESS = {"gpu_idle", "applications_clocks_setting", "display_clock_setting", "none"}
-"""Reasons for a clock that are no throttling: nothing to do, or somebody set it so."""
 
 
 @dataclass(frozen=True, slots=True)

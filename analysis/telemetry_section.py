@@ -1,4 +1,4 @@
-"""The report's section on GPUs, servers and hosts: what was sampled, energy, throttling, series under the latency.
+"""The report's chapter on GPUs, servers and hosts: what was sampled, energy, throttling, series under the latency.
 
 Whatever shows a simulated device says so in its title; nothing simulated is ever added to what was measured.
 """
@@ -6,33 +6,30 @@ Whatever shows a simulated device says so in its title; nothing simulated is eve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from analysis import telemetry_figures as figures
 from analysis import telemetry_panels as panels
 from analysis import telemetry_plots as plots
 from analysis.run_folder import Run
-from analysis.telemetry import Source, Telemetry, read
+from analysis.sections import Plot, Section, Table
+from analysis.telemetry import Event, Source, Telemetry, read
 from truetail.records import OK
 
-TITLE = "GPU, server and host"
-MOST_FIGURES = 24
+MOST_PLOTS = 24
 MOST_EVENTS = 50
 NOT_MARKED = {"fields-absent", "no-gpu", "xid-not-offered"}
 """Events that say what there is, rather than what happened at an instant."""
 NONE = "GPU, server and host were not recorded: the run folder has no file of a collector."
 
 
-def section(run: Run) -> Markup:
-    """The section as an HTML fragment, self-contained; one sentence when no collector ran."""
+def section(run: Run) -> Section:
+    """The chapter; one sentence when no collector ran."""
     telemetry = read(run.path, run.manifest.epoch_wall_ns)
     if not telemetry.sources and not telemetry.events:
-        return Markup('<p class="note">{}</p>').format(NONE)
+        return Section(findings=[NONE])
     records = run.records
     counted = records.measured & (records["part"] == 0)
     intended_ns = records["intended_ns"][counted]
@@ -41,21 +38,11 @@ def section(run: Run) -> Markup:
     seconds = figures.latency_by_second(intended_ns, response_s, run.manifest.end_ns)
     done = records["outcome"] == OK
     energy = energies(telemetry, run.window_ns, records["done_ns"][done], records["tokens_out"][done].astype(np.float64))
-    drawn = list(_figures(telemetry, seconds, run.manifest.warmup_ns))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return Markup(  # noqa: S704 - a template with autoescape
-        environment.get_template("telemetry.html.j2").render(
-            notes=[*telemetry.notes, *_clock_notes(telemetry, run), *_left_out(drawn)],
-            sources=[_source_row(source) for source in telemetry.sources],
-            energy=[_energy_row(part) for part in energy],
-            throttled=list(_throttle_rows(telemetry)),
-            figures=[Markup(text) for text in drawn[:MOST_FIGURES]],  # noqa: S704 - matplotlib's SVG, which escapes its text
-            events=[_event_row(event) for event in telemetry.events[:MOST_EVENTS]],
-            events_left_out=max(0, len(telemetry.events) - MOST_EVENTS),
-        )
-    )
+    drawn = list(_plots(telemetry, seconds, run.manifest.warmup_ns))
+    findings = [*_energy_findings(energy), *_no_gpu(telemetry), *telemetry.notes, *_clock_notes(telemetry, run)]
+    if len(drawn) > MOST_PLOTS:
+        findings.append(f"{len(drawn)} plots would be drawn; the first {MOST_PLOTS} are shown.")
+    return Section(findings, list(_tables(telemetry, energy)), drawn[:MOST_PLOTS], _data(telemetry, energy))
 
 
 def energies(telemetry: Telemetry, window_ns: tuple[int, int], done_ns: Any, tokens: Any) -> list[figures.Energy]:
@@ -65,12 +52,12 @@ def energies(telemetry: Telemetry, window_ns: tuple[int, int], done_ns: Any, tok
     return [*parts, *figures.together(parts)]
 
 
-def _figures(telemetry: Telemetry, seconds: figures.Seconds, warmup_ns: int) -> Iterator[str]:
-    for source in telemetry.of("gpu"):
+def _plots(telemetry: Telemetry, seconds: figures.Seconds, warmup_ns: int) -> Iterator[Plot]:
+    for number, source in enumerate(telemetry.of("gpu")):
         shown = panels.gpu_panels(source)
         if shown:
             marks = plots.Marks(figures.throttled(source), _instants(telemetry, source), warmup_ns)
-            yield plots.stack(plots.Stack(_headline(source), shown, marks), seconds)
+            yield plots.stack(f"gpu{number}", plots.Stack(source.title, _caption(source, marks), shown, marks), seconds)
         busy = figures.busy_percent(source)
         if busy:
             label, series = busy
@@ -78,22 +65,30 @@ def _figures(telemetry: Telemetry, seconds: figures.Seconds, warmup_ns: int) -> 
             if len(share) >= 10:
                 finite = np.isfinite(p99_s)
                 rank = figures.spearman(share[finite], p99_s[finite])
-                note = (
-                    f"rank correlation {rank:+.2f} (says nothing of causes)" if rank is not None else "no correlation can be told"
+                told = (
+                    f"rank correlation {rank:+.2f}, which says nothing of causes"
+                    if rank is not None
+                    else "no correlation can be told"
                 )
-                yield plots.scatter(f"{source.title}: {label} against latency", share, p99_s, label, note)
+                caption = f"n = {len(share)} seconds with both; {told}.{_simulated(source)}"
+                yield plots.scatter(f"busy{number}", f"{source.title}: {label} against latency", (share, p99_s), label, caption)
     for folder, choose in (("server", panels.server_panels), ("host", panels.host_panels)):
-        for source in telemetry.of(folder):
+        for number, source in enumerate(telemetry.of(folder)):
             shown = choose(source)
             if shown:
                 marks = plots.Marks((), _instants(telemetry, source), warmup_ns)
-                yield plots.stack(plots.Stack(_headline(source), shown, marks), seconds)
+                yield plots.stack(f"{folder}{number}", plots.Stack(source.title, _caption(source, marks), shown, marks), seconds)
 
 
-def _headline(source: Source) -> str:
+def _caption(source: Source, marks: plots.Marks) -> str:
     name = source.about.get("name", "")
-    what = "SIMULATED, not measured on a GPU" if source.simulated else name
-    return f"{source.title}{f': {what}' if what else ''} (n = {source.samples} samples)"
+    shaded = "shaded: throttled; " if marks.shaded else ""
+    dotted = "dotted: events; " if marks.instants else ""
+    return f"{name + '; ' if name else ''}{shaded}{dotted}n = {source.samples} samples.{_simulated(source)}"
+
+
+def _simulated(source: Source) -> str:
+    return " Simulated by the reference service, not measured on a GPU." if source.simulated else ""
 
 
 def _instants(telemetry: Telemetry, source: Source) -> list[tuple[int, str]]:
@@ -123,52 +118,85 @@ def _clock_notes(telemetry: Telemetry, run: Run) -> Iterator[str]:
         )
 
 
-def _left_out(drawn: list[str]) -> Iterator[str]:
-    if len(drawn) > MOST_FIGURES:
-        yield f"{len(drawn)} figures would be drawn; the first {MOST_FIGURES} are shown."
+def _energy_findings(energy: list[figures.Energy]) -> Iterator[str]:
+    for part in energy:
+        if part.per_request_j is not None:
+            tokens = f", {part.per_token_j:.3g} J per output token" if part.per_token_j is not None else ""
+            yield f"{part.title}: {part.per_request_j:.3g} J per request{tokens} (n = {part.requests}), idle power included."
 
 
-def _source_row(source: Source) -> dict[str, str]:
+def _no_gpu(telemetry: Telemetry) -> Iterator[str]:
+    yield from (f"{event.host}: {event.text}" for event in telemetry.events if event.kind == "no-gpu")
+
+
+def _tables(telemetry: Telemetry, energy: list[figures.Energy]) -> Iterator[Table]:
+    header = ("source", "is", "samples", "every, ms", "ticks missed", "times right within, ms")
+    yield Table("What was sampled", header, [_source_row(source) for source in telemetry.sources])
+    if energy:
+        header_energy = (
+            "device",
+            "energy, J",
+            "mean power, W",
+            "J per request",
+            "requests",
+            "J per output token",
+            "tokens",
+            "window covered",
+            "from",
+        )
+        yield Table("Energy in the measured window, idle power included", header_energy, [_energy_row(part) for part in energy])
+    throttled = list(_throttle_rows(telemetry))
+    if throttled:
+        yield Table(
+            "Throttling (shaded in the plots)", ("device", "reason", "periods", "seconds in all", "first at, s"), throttled
+        )
+    if telemetry.events:
+        shown = [_event_row(event) for event in telemetry.events[:MOST_EVENTS]]
+        left_out = len(telemetry.events) - len(shown)
+        note = f"{left_out} more are in the run folder" if left_out else ""
+        yield Table("What happened to the sources", ("at, s", "host", "source", "device", "kind", "text"), shown, note)
+
+
+def _source_row(source: Source) -> list[Any]:
     kind = "simulated by the reference service" if source.simulated else source.kind
-    error = f"{max(source.clock.error_ns / 1e6, 0.001):.3g} ms" if source.clock else "not known"
-    every = f"{source.period_ns / 1e6:g} ms"
-    return {
-        "title": source.title,
-        "kind": kind,
-        "samples": str(source.samples),
-        "every": every,
-        "missed": str(source.missed),
-        "error": error,
-    }
+    error_ms = round(max(source.clock.error_ns / 1e6, 0.001), 3) if source.clock else "not known"
+    return [source.title, kind, source.samples, source.period_ns / 1e6, source.missed, error_ms]
 
 
-def _energy_row(part: figures.Energy) -> dict[str, str]:
+def _energy_row(part: figures.Energy) -> list[Any]:
     def number(value: float | None) -> str:
         return "no data" if value is None else f"{value:,.4g}"
 
-    return {
-        "title": part.title,
-        "joules": number(part.joules),
-        "watts": number(part.watts),
-        "per_request": number(part.per_request_j),
-        "requests": str(part.requests),
-        "per_token": number(part.per_token_j),
-        "tokens": str(part.tokens),
-        "covered": f"{100 * part.covered:.0f} %",
-        "how": part.how,
-    }
+    figures_told = [number(part.joules), number(part.watts), number(part.per_request_j), part.requests, number(part.per_token_j)]
+    return [part.title, *figures_told, part.tokens, f"{100 * part.covered:.0f} %", part.how]
 
 
-def _throttle_rows(telemetry: Telemetry) -> Iterator[dict[str, str]]:
+def _throttle_rows(telemetry: Telemetry) -> Iterator[list[Any]]:
     for source in telemetry.of("gpu"):
         found = figures.throttled(source)
         for reason in sorted({reason for _, _, reason in found}):
             spans = [(low, high) for low, high, name in found if name == reason]
             total_s = sum(high - low for low, high in spans) / 1e9
-            row = {"title": source.title, "reason": reason, "periods": str(len(spans))}
-            yield {**row, "seconds": f"{total_s:.3g}", "first": f"{spans[0][0] / 1e9:.1f} s"}
+            yield [source.title, reason, len(spans), round(total_s, 3), round(spans[0][0] / 1e9, 1)]
 
 
-def _event_row(event: Any) -> dict[str, str]:
-    at = "" if event.at_ns is None else f"{event.at_ns / 1e9:.1f}"
-    return {"at": at, "host": event.host, "source": event.source, "kind": event.kind, "text": event.text}
+def _event_row(event: Event) -> list[Any]:
+    at = "" if event.at_ns is None else round(event.at_ns / 1e9, 1)
+    return [at, event.host, event.source, event.device, event.kind, event.text]
+
+
+def _data(telemetry: Telemetry, energy: list[figures.Energy]) -> dict[str, Any]:
+    """What goes into summary.json: sources and energy, simulated ones marked."""
+    return {
+        "sources": [
+            {"title": s.title, "folder": s.folder, "simulated": s.simulated, "samples": s.samples, "missed": s.missed}
+            for s in telemetry.sources
+        ],
+        "energy": [
+            {
+                "title": e.title, "simulated": e.simulated, "joules": e.joules, "seconds": e.seconds, "requests": e.requests,
+                "tokens": e.tokens, "joules_per_request": e.per_request_j, "joules_per_token": e.per_token_j,
+            }
+            for e in energy
+        ],
+    }  # fmt: skip
