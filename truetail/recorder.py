@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ from truetail.records import ABANDONED, DROPPED, FLAG_WARMUP, OUTCOMES, RECORD, 
 MAX_IDS = 65_535
 MAX_TEXT = 300
 OTHER = "(other)"
+MOST_REPLICAS = 32
+"""Replicas that get a live series of their own; the rest share one. The records know them all."""
 
 
 class StringTable:
@@ -66,6 +68,7 @@ class Recorder:
         self.rows_written = 0
         self.histograms: dict[str, Histogram] = {}
         self._name_texts: dict[int, str] = {}
+        self._replica_texts: dict[int, str] = {}
 
     def exchange(self, arrival: Arrival | None, name: str, exchange: Exchange) -> None:
         """Record one finished request. ``arrival`` is None for a request outside the schedule (on_start, warm-up)."""
@@ -97,6 +100,9 @@ class Recorder:
         name_id = self._names.id_of(name)
         if name_id not in self._name_texts:
             self._name_texts[name_id] = name
+        replica_id = self._replicas.id_of(x.replica)
+        if replica_id not in self._replica_texts:
+            self._replica_texts[replica_id] = x.replica[:MAX_TEXT]
         ROW.pack_into(
             self._buffer,
             at,
@@ -120,7 +126,7 @@ class Recorder:
             min(x.status, 0xFFFF),
             min(x.batch, 0xFFFF),
             name_id,
-            self._replicas.id_of(x.replica),
+            replica_id,
             self._errors.id_of(error),
             min(part, 0xFFFF),
             x.outcome,
@@ -150,15 +156,30 @@ class Recorder:
         response = done["done_ns"] - done["intended_ns"]
         self._add("response", response)
         self._add("service", done["done_ns"] - done["sent_ns"])
-        names = done["name"]
-        ids = np.unique(names).tolist()
-        for name_id in ids:
-            self._add(
-                f"response/{self._name_texts.get(name_id, OTHER)}", response if len(ids) == 1 else response[names == name_id]
-            )
+        self._add_each("response", done["name"], response, self._name_texts)
+        replicas = done["replica"]
+        told = (replicas > 0) & (replicas <= MOST_REPLICAS)
+        self._add_each("replica", replicas[told], response[told], self._replica_texts)
+        self._add(f"replica/{OTHER}", response[replicas > MOST_REPLICAS])
+        # How long what was not answered took to fail (0: dropped, never sent). Its n is what percentiles of all arrivals need.
+        bad = rows[rows["outcome"] != 0]
+        given_up = np.maximum(bad["done_ns"] - bad["intended_ns"], 0)
+        self._add("failed", given_up)
+        self._add_each("failed", bad["name"], given_up, self._name_texts)
         tokens = done[done["first_token_ns"] >= 0]
         if len(tokens):
             self._add("ttft", tokens["first_token_ns"] - tokens["intended_ns"])
+
+    def _add_each(
+        self,
+        series: str,
+        ids: np.ndarray[tuple[int], np.dtype[np.uint16]],
+        values_ns: np.ndarray[tuple[int], np.dtype[np.int64]],
+        texts: Mapping[int, str],
+    ) -> None:
+        """One series for each id, ``series/text``."""
+        for found in np.unique(ids).tolist():
+            self._add(f"{series}/{texts.get(found, OTHER)}", values_ns[ids == found])
 
     def _add(self, series: str, values_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         if len(values_ns):
