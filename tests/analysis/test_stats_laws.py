@@ -8,6 +8,7 @@ from scipy import stats
 
 from analysis import certify, compare, littles_law
 from analysis.batching import BatchRule, BatchTime, poisson_arrivals_s, simulate
+from shapes.arrival_tests import ArrivalTest
 from truetail.records import OK, RECORD
 
 
@@ -91,9 +92,9 @@ def poisson_ns(rate, duration_s, seed):
     return np.rint(at[at < duration_s] * 1e9).astype(np.int64)
 
 
-def rejecting(offsets_s):
+def rejecting(points, total):
     """A test that always rejects: what is left to decide are the effects."""
-    return [certify.Tested("always", 0.0)]
+    return [ArrivalTest("always", 9.0, 0.0, "none", 0.0, False)]
 
 
 def certificate(scheduled, sent_k, sent_ns, tests=rejecting):
@@ -108,6 +109,17 @@ def test_good_arrivals_are_certified():
     assert found.given, found.faults
     assert found.scheduled.scv == pytest.approx(1, abs=0.1)
     assert found.scheduled.idc == pytest.approx(1, abs=0.2)
+
+
+def test_the_six_tests_are_asked_by_default():
+    """A Poisson schedule passes them before and after; one of 4 workers with the same seed does not, and the effect is beyond."""
+    scheduled = poisson_ns(1000, 20, 1)
+    found = certify.certify(scheduled, (np.arange(len(scheduled)), scheduled), lambda t: 1000 * np.asarray(t), 20.0)
+    assert found.given
+    assert len(found.achieved_tests) == 6
+    doubled = np.sort(np.repeat(poisson_ns(250, 20, 3), 4))
+    copies = certify.certify(doubled, (np.arange(len(doubled)), doubled), lambda t: 1000 * np.asarray(t), 20.0)
+    assert any("SCV" in fault and "Lewis" in fault for fault in copies.faults)
 
 
 def test_missing_doubled_late_and_strange_arrivals():
@@ -129,7 +141,9 @@ def test_a_schedule_that_is_not_what_it_says():
     fixed = (np.arange(20_000) * 1_000_000).astype(np.int64)
     found = certificate(fixed, np.arange(20_000), fixed)
     assert any("SCV" in fault for fault in found.faults)
-    quiet = certificate(fixed, np.arange(20_000), fixed, lambda _: [certify.Tested("never", 1.0)])
+    quiet = certificate(
+        fixed, np.arange(20_000), fixed, lambda points, total: [ArrivalTest("never", 0.0, 1.0, "none", 0.0, True)]
+    )
     assert quiet.given
 
 
