@@ -20,7 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from truetail.records import RECORD
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import record_files
 
 SPACINGS = {"fixed": "fixed", "poisson": "poisson", "4 at once": "{groups: {size: 4, spacing: fixed}}"}
 SERVICES = {
@@ -45,8 +46,8 @@ def run(scenario: str, overrides: list[str], seconds: int, workers: int) -> np.n
         ledger = json.loads((run_folder / "run.json").read_text())["ledger"]
         if not ledger or ledger["ok"] != ledger["scheduled"]:
             sys.exit(f"the run proves nothing: {ledger}\n{done.stdout}{done.stderr}")
-        rows = np.concatenate([np.fromfile(file, RECORD) for file in (run_folder / "records").glob("*.rec")])
-        rows = rows[(rows["k"] >= 0) & (rows["flags"] & 1 == 0)]
+        rows = record_files.read(run_folder)
+        rows = rows[rows["flags"] & 1 == 0]
         return (rows["done_ns"] - rows["intended_ns"]) / 1e6
 
 

@@ -9,10 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from truetail.records import RECORD
+from benchmarks import record_files
 
 HERE = Path(__file__).parent
 NET = "10.213.77"
@@ -117,8 +116,8 @@ class FleetRun:
         return self.master.wait(timeout_s)
 
     def rows(self):
-        rows = np.concatenate([np.fromfile(file, RECORD) for file in sorted((self.folder / "records").glob("*.rec"))])
-        return rows[(rows["k"] >= 0) & (rows["part"] == 0)]
+        """Every record of an arrival's first request, over all workers."""
+        return record_files.read(self.folder)
 
     def seen_by_server(self):
         """Arrival numbers in the order that the server answered them."""

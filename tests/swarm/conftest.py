@@ -9,15 +9,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
-from truetail.records import RECORD
+from benchmarks import record_files
 
 SCENARIO = {
     "name": "swarm-test",
     "target": {"embedded": {"mode": "batch", "a": "4ms", "c": "0.2ms", "max_batch": 16, "max_delay": "1ms"}},
+    "users": str(Path(__file__).parent / "single_users.py"),
     "requests": [{"name": "predict", "method": "POST", "path": "/predict", "json": {"t2m_k": 285.1, "rh": 71}}],
     "arrivals": {"rate": "60/s", "spacing": "poisson"},
     "duration": "5s",
@@ -56,9 +56,7 @@ class Outcome:
 
     def rows(self):
         """Every record of an arrival's first request, over all workers."""
-        files = sorted((self.folder / "records").glob("*.rec"))
-        rows = np.concatenate([np.fromfile(file, RECORD) for file in files])
-        return rows[(rows["k"] >= 0) & (rows["part"] == 0)]
+        return record_files.read(self.folder)
 
     def wait_for_epoch(self, process, timeout_s=60):
         """Until the run has begun; the manifest then names the workers' processes."""
