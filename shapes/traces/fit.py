@@ -21,7 +21,9 @@ from shapes.traces.times import SECOND_NS
 DEFAULT_WINDOW_S = 10.0
 PARTS = 10  # tenths of a window, in which dispersion is measured
 MOST_WINDOWS = 2_000_000
-JOIN_Z = 3.0  # windows closer than this many standard deviations are joined
+# Neighbours are joined up to z^2 = 3 ln n (n windows), and at least 3 standard deviations: among many windows some differ a lot by chance,
+# and joining the most alike first leaves those standing that differ most.
+JOIN_Z_SQUARED, JOIN_PER_LOG = 9.0, 3.0
 CV_RANGE = (0.05, 30.0)
 # Fewer arrivals than this in a part of a window, and its counts tell next to nothing of the gaps' law: they tend to Poisson's.
 LEAST_MEAN_FOR_DISPERSION = 0.5
@@ -140,19 +142,20 @@ def _gap_cv(sums: Floats, rates: Floats, edges_s: Floats, width_s: float) -> flo
 
 
 def joined(edges: Floats, counts: Floats, dispersion: float) -> tuple[Floats, Floats]:
-    """(edges, rates) with neighbours joined, the most alike first, until all differ by more than JOIN_Z standard deviations.
+    """(edges, rates) with neighbours joined, the most alike first, until all differ by more than chance lets them.
 
     The variance of a count is taken as ``dispersion`` times its mean. In each round all pairs join that are more alike than the pairs
     beside them, so rounds are few; equal differences (as between empty windows) are put in an order by chance, with a fixed seed.
     """
     random = np.random.Generator(np.random.Philox(11))
+    most = max(JOIN_Z_SQUARED, JOIN_PER_LOG * math.log(len(counts)))
     while len(counts) > 1:
         widths = np.diff(edges)
         rates = counts / widths
         pooled = (counts[:-1] + counts[1:]) / (widths[:-1] + widths[1:])
         variance = pooled * dispersion * (1 / widths[:-1] + 1 / widths[1:])
         z_squared = np.divide(np.diff(rates) ** 2, variance, out=np.zeros(len(pooled)), where=variance > 0)
-        near = z_squared <= JOIN_Z**2
+        near = z_squared <= most
         if not near.any():
             break
         rank = np.empty(len(near))

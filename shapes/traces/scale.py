@@ -3,8 +3,9 @@
 What each does to burstiness (index of dispersion I over windows of length w):
 compression by c keeps the pattern and its gap CV, and moves I(w) to I(w / c): bursts stay as large, and come c times as often.
 Thinning to a share p gives 1 + p (I - 1): towards Poisson, bursts are broken up.
-Superposing n copies, each begun at another place of the trace, keeps I where copies are displaced by more than w, at n times the rate:
-bursts shrink relative to the rate and gaps tend to Poisson's. Over longer w, as with copies at the same place, I is n times as large.
+Superposing n copies, each begun at another place of the trace, keeps I where copies are displaced by more than w, at n times the rate: a
+burst stays as large, among n times the traffic, and gaps tend to Poisson's once bursts of different copies overlap. Over longer w, as with
+copies at the same place, I is n times as large. Arrivals at the same instant stay together under all but thinning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shapes.traces.times import Ints
 EFFECTS = {
     "speed": "time compressed {:g} times: gap CV and burst sizes stay, bursts come that much closer",
     "thin": "{:.3%} of the arrivals kept at random: bursts are thinned, dispersion I becomes 1 + share (I - 1)",
-    "copies": "{:d} displaced copies superposed: bursts shrink relative to the rate, gaps tend to Poisson's, slow swings stay",
+    "copies": "{:d} displaced copies superposed: bursts stay as large, among that many times the traffic; slow swings stay",
 }
 
 

@@ -130,13 +130,20 @@ def _offset_s(text: str) -> int:
 
 def _local_seconds(whole: int, zone: str, last_ns: int | None) -> int:
     """UTC seconds of a wall-clock reading: of two readings in the hour that repeats, the first that is not before the row before."""
-    wall = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    first, second = (int(wall.replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()) for fold in (0, 1))
+    second_of_minute = whole % 60
+    first, second = (minute + second_of_minute for minute in _local_minute_s(whole - second_of_minute, zone))
     if first > second:  # PEP 495: for a reading that the clocks skipped, fold 0 lies after fold 1
         raise ValueError(f"a local time that does not exist in {zone} (clocks went forward)")
     if first == second or last_ns is None:
         return first
     return first if last_ns - first * SECOND_NS < (second - first) * SECOND_NS // 2 else second
+
+
+@lru_cache(maxsize=4096)
+def _local_minute_s(whole: int, zone: str) -> tuple[int, int]:
+    wall = datetime(1970, 1, 1) + timedelta(seconds=whole)
+    first, second = (int(wall.replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()) for fold in (0, 1))
+    return first, second
 
 
 def column_ns(column: Any, kind: TimeKind) -> Ints | None:
