@@ -56,6 +56,12 @@ class Answer(HTTPResponseParser):
         """Whether the exchange is a failure already."""
         return bool(self.exchange.error_class)
 
+    def fail(self, failure: Failure) -> None:
+        """The exchange has failed. The first failure of an exchange stands."""
+        exchange = self.exchange
+        if not exchange.error_class:
+            exchange.outcome, exchange.error_class, exchange.error_detail = failure.outcome, failure.error_class, failure.detail
+
     def feed_at(self, data: bytes, now_ns: int) -> None:
         """Take what one ``recv`` returned (b"" for the end of the stream). Raises Failure."""
         self._received += len(data)

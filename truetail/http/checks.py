@@ -42,14 +42,13 @@ class Check:
 
     def judge(self, answer: Answer) -> None:
         """Let the account say so where the answer is not the right one. An exchange that has failed already stays as it is."""
-        exchange = answer.exchange
-        if exchange.error_class:
+        if answer.failed:
             return
         try:
             self.status(answer.status)
             self.body(answer.body)
         except Failure as failure:
-            exchange.outcome, exchange.error_class, exchange.error_detail = failure.outcome, failure.error_class, failure.detail
+            answer.fail(failure)
 
 
 def parse_json(body: bytes | str) -> Any:

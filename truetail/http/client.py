@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from truetail import server_timing
 from truetail.exchange import Exchange
 from truetail.http import origin as origins
 from truetail.http import tls as tls_settings
@@ -86,8 +87,9 @@ class HttpClient:
                 self.counts.resent += 1
                 answer = Answer(request.method, exchange, self._max_bytes, sink)
                 self._carry(self._open(exchange, deadline_ns), request, answer, deadline_ns)
+            server_timing.read(exchange, answer.headers.get)
         except Failure as failure:
-            exchange.outcome, exchange.error_class, exchange.error_detail = failure.outcome, failure.error_class, failure.detail
+            answer.fail(failure)
             exchange.done_ns = time.monotonic_ns()
         return answer
 

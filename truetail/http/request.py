@@ -24,6 +24,11 @@ class PreparedRequest:
     wire: bytes
 
     @property
+    def target(self) -> str:
+        """What the request line asks for."""
+        return self.head.split(b" ", 2)[1].decode("latin-1")
+
+    @property
     def idempotent(self) -> bool:
         """Whether sending it twice does no more than sending it once (RFC 9110, section 9.2.2)."""
         return self.method in IDEMPOTENT
@@ -31,6 +36,16 @@ class PreparedRequest:
     def with_body(self, body: bytes) -> PreparedRequest:
         """The same request with another body."""
         return replace(self, wire=b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(body), body))
+
+    def towards(self, target: str, method: str = "") -> PreparedRequest:
+        """The same request to another target; with another method it loses its body. Raises ValueError for a target that is none."""
+        if not _TARGET.fullmatch(target):
+            raise ValueError(target)
+        _, _, rest = self.head.partition(b"\r\n")
+        head = b"%b %b HTTP/1.1\r\n%b" % (method.encode() or self.method.encode(), target.encode(), rest)
+        if method and method != self.method:
+            return PreparedRequest(method, head, head + b"\r\n")
+        return PreparedRequest(self.method, head, head + self.wire[len(self.head) :])
 
 
 def prepare(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> PreparedRequest:
