@@ -23,7 +23,15 @@ POISSON = {"kind": "poisson"}
 def burst(law: str) -> dict[str, Any]:
     """1,000/s in the mean, of which 90 % in bursts once a minute."""
     jitter = {"kind": law, "width_s": 2.0}
-    return {"kind": "hour_burst", "base_rps": 100.0, "clients": 54_000, "period_s": 60.0, "jitter": jitter, "align": "start", "offset_s": 0.0}
+    return {
+        "kind": "hour_burst",
+        "base_rps": 100.0,
+        "clients": 54_000,
+        "period_s": 60.0,
+        "jitter": jitter,
+        "align": "start",
+        "offset_s": 0.0,
+    }
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -33,8 +41,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "constant, gamma cv 0.5": (CONSTANT, {"kind": "gamma", "cv": 0.5}),
     "constant, gamma cv 2": (CONSTANT, {"kind": "gamma", "cv": 2.0}),
     "ramp, poisson": ({"kind": "ramp", "from_rps": 500.0, "to_rps": 1500.0, "over_s": 4000.0}, POISSON),
-    "steps, poisson": ({"kind": "steps", "steps": [{"rate_rps": 500.0 + 1000 * (i % 2), "for_s": 5.0} for i in range(100)]}, POISSON),
-    "diurnal, poisson": ({"kind": "diurnal", "mean_rps": RATE_RPS, "amplitude": 0.9, "period_s": 600.0, "peak_at_s": 0.0}, POISSON),
+    "steps, poisson": (
+        {"kind": "steps", "steps": [{"rate_rps": 500.0 + 1000 * (i % 2), "for_s": 5.0} for i in range(100)]},
+        POISSON,
+    ),
+    "diurnal, poisson": (
+        {"kind": "diurnal", "mean_rps": RATE_RPS, "amplitude": 0.9, "period_s": 600.0, "peak_at_s": 0.0},
+        POISSON,
+    ),
     **{f"hour burst {law}, poisson": (burst(law), POISSON) for law in ("uniform", "exponential", "normal")},
 }
 
@@ -64,13 +78,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="repeats, of which the best counts (default: %(default)s)")
     options = parser.parse_args()
     base = best_ns(lambda: numpy_alone(options.arrivals), options.repeats)
-    print(f"{'':34}{'ns/arrival':>12}{'million/s':>12}{'ratio':>8}\n{'numpy standard_exponential alone':34}{base:12.1f}{1e3 / base:12.1f}{1:8.1f}")
+    print(
+        f"{'':34}{'ns/arrival':>12}{'million/s':>12}{'ratio':>8}\n{'numpy standard_exponential alone':34}{base:12.1f}{1e3 / base:12.1f}{1:8.1f}"
+    )
     for name, (rate, spacing) in CASES.items():
         schedule = Schedule({"rate": rate, "spacing": spacing}, options.arrivals / RATE_RPS, 0)
         plans = {"": lambda s=schedule: sum(block.offsets_ns.size for block in s.blocks())}
         if name == "constant, poisson":
             plans[", slot 0 of 4"] = lambda s=schedule: 4 * sum(block.ks.size for block in s.slot_blocks(0, 4))
-            plans[", digest"] = lambda a=(rate, spacing): Schedule({"rate": a[0], "spacing": a[1]}, options.arrivals / RATE_RPS, 0).count()
+            plans[", digest"] = lambda a=(rate, spacing): Schedule(
+                {"rate": a[0], "spacing": a[1]}, options.arrivals / RATE_RPS, 0
+            ).count()
         for suffix, plan in plans.items():
             ns = best_ns(plan, options.repeats)
             print(f"{name + suffix:34}{ns:12.1f}{1e3 / ns:12.1f}{ns / base:8.1f}")

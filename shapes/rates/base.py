@@ -42,10 +42,8 @@ Bracket = tuple[Floats, Floats]
 """(t, f(t)) at one end of a bracket."""
 
 
-def solve(
-    f: Callable[[Floats], Floats], slope: Callable[[Floats], Floats], s: Floats, low: Bracket, high: Bracket, tolerance: float
-) -> Floats:
-    """The t in a bracket with f(t) = s, for a rising f: Newton's method, kept within the bracket, which each step narrows.
+def solve(f: Callable[[Floats], tuple[Floats, Floats]], s: Floats, low: Bracket, high: Bracket, tolerance: float) -> Floats:
+    """The t in a bracket with f(t) = s, for a rising f that comes with its slope: Newton's method, kept within a bracket that narrows.
 
     Where the Newton step leaves the bracket (flat stretches, kinks), and on every fourth turn, the bracket is halved instead, so every
     element converges to ``tolerance``, on a flat stretch to its early end. An element that has converged is left alone: the result does
@@ -57,10 +55,11 @@ def solve(
     with np.errstate(divide="ignore", invalid="ignore"):
         guess = a + (b - a) * np.clip(np.nan_to_num((s - f_a) / (f_b - f_a), nan=1.0), 0.0, 1.0)
         for turn in range(_TURNS):
-            excess = f(guess) - s
+            value, slope = f(guess)
+            excess = value - s
             enough = excess >= 0.0
             b, a = np.where(enough, guess, b), np.where(enough, a, guess)
-            step = excess / slope(guess)
+            step = excess / slope
             newton = guess - step
             near = np.abs(step) <= tolerance
             inside = near | ((newton > a) & (newton < b) & (turn % 4 != 3))

@@ -27,8 +27,7 @@ class Diurnal(Periodic):
         self.period_s = period
         self._prepare(period, self._mean * period, np.linspace(0.0, period, 2049))
 
-    def _within(self, t: Floats) -> Floats:
-        return self._mean * t + self._swing * (sin_turns(t / self.period_s - self._peak_turn) + self._start)
-
-    def _slope(self, t: Floats) -> Floats:
-        return self._mean * (1.0 + self._amplitude * cos_turns(t / self.period_s - self._peak_turn))
+    def _within(self, t: Floats) -> tuple[Floats, Floats]:
+        turn = t / self.period_s - self._peak_turn
+        within = self._mean * t + self._swing * (sin_turns(turn) + self._start)
+        return within, self._mean * (1.0 + self._amplitude * cos_turns(turn))

@@ -20,66 +20,44 @@ ALIGNMENTS = ("start", "wall-clock")
 class Jitter:
     """How far clients are from the exact instant, in units of a width.
 
-    ``distribution(x, p)``: the mean number of polls a client has made by x, up to a constant, when it polls once every p around 0, p, 2 p, ...
-    with this jitter, and always has. ``density(x, p)``: its slope. ``knots(p)``: instants between which it is smooth, for x from -p to p.
+    ``polls(x, p)``: the mean number of polls that a client has made by x, up to a constant, when it polls once every p around 0, p, 2 p, ...
+    with this jitter, and always has; and the slope of that. ``knots(p)``: instants between which it is smooth, for x from -p to p.
     """
 
-    distribution: Callable[[Floats, float], Floats]
-    density: Callable[[Floats, float], Floats]
+    polls: Callable[[Floats, float], tuple[Floats, Floats]]
     knots: Callable[[float], Floats]
 
 
-def _uniform_distribution(x: Floats, p: float) -> Floats:
+def _uniform(x: Floats, p: float) -> tuple[Floats, Floats]:
     n = np.floor(x / p)
-    return n + np.clip(x - n * p, 0.0, 1.0)
+    since = x - n * p
+    return n + np.minimum(since, 1.0), np.where(since < 1.0, 1.0, 0.0)
 
 
-def _uniform_density(x: Floats, p: float) -> Floats:
-    return np.where(x - np.floor(x / p) * p < 1.0, 1.0, 0.0)
-
-
-def _decay(x: Floats, p: float) -> tuple[Floats, Floats]:
-    """Whole periods in x, and the sum of e^-(y + j p) over j >= 0, y the rest: the tails of this burst and all before it."""
+def _exponential(x: Floats, p: float) -> tuple[Floats, Floats]:
+    """The tails of this burst and all before it are the sum of e^-(y + j p) over j >= 0, y the time since the last: a geometric series."""
     n = np.floor(x / p)
-    forgotten = 1.0 - float(exp(np.array([-p]))[0])
-    return n, exp(n * p - x) / forgotten
+    tails = exp(n * p - x) / (1.0 - float(exp(np.array([-p]))[0]))
+    return n - tails, tails
 
 
-def _exponential_distribution(x: Floats, p: float) -> Floats:
-    n, tails = _decay(x, p)
-    return n - tails
-
-
-def _normal_overlap(p: float) -> range:
-    """Numbers, from the nearest, of the bursts that reach a point: those less than NORMAL_REACH away, the nearest being within p/2."""
+def _normal(x: Floats, p: float) -> tuple[Floats, Floats]:
+    """Only bursts less than NORMAL_REACH away are counted in part; the nearest is within p/2."""
     reach = max(0, math.ceil(NORMAL_REACH / p - 0.5))
-    return range(-reach, reach + 1)
-
-
-def _normal_sum(x: Floats, p: float) -> Floats:
     near = np.rint(x / p)
-    total = near.copy()
-    for j in _normal_overlap(p):
-        # A burst that is past counts one: those before the window are in ``near``, those within it from here on.
-        total += normal_distribution(x - (near + j) * p) - (1.0 if j < 0 else 0.0)
-    return total
-
-
-def _normal_density_sum(x: Floats, p: float) -> Floats:
-    near = np.rint(x / p)
-    total = np.zeros_like(x)
-    for j in _normal_overlap(p):
-        total += normal_density(x - (near + j) * p)
-    return total
+    polls, density = near - reach, np.zeros_like(x)
+    for j in range(-reach, reach + 1):
+        z = x - (near + j) * p
+        polls += normal_distribution(z)
+        density += normal_density(z)
+    return polls, density
 
 
 _STEPS = np.linspace(0.0, 1.0, 513)
 JITTERS: dict[str, Jitter] = {
-    "uniform": Jitter(_uniform_distribution, _uniform_density, lambda p: np.array([0.0, 1.0])),
-    "exponential": Jitter(
-        _exponential_distribution, lambda x, p: _decay(x, p)[1], lambda p: np.minimum(40.0 * _STEPS * _STEPS, p)
-    ),
-    "normal": Jitter(_normal_sum, _normal_density_sum, lambda p: np.clip(NORMAL_REACH * (2.0 * _STEPS - 1.0), -p, p)),
+    "uniform": Jitter(_uniform, lambda p: np.array([0.0, 1.0])),
+    "exponential": Jitter(_exponential, lambda p: np.minimum(40.0 * _STEPS * _STEPS, p)),
+    "normal": Jitter(_normal, lambda p: np.clip(NORMAL_REACH * (2.0 * _STEPS - 1.0), -p, p)),
 }
 
 
@@ -106,7 +84,7 @@ class HourBurst(Periodic):
         self._jitter = JITTERS[law]
         self._first = first_s - math.floor(first_s / period) * period
         self._p = period / self._width
-        self._start = float(self._jitter.distribution(np.array([-self._first / self._width]), self._p)[0])
+        self._start = float(self._jitter.polls(np.array([-self._first / self._width]), self._p)[0][0])
         knots = self._first + self._width * self._jitter.knots(self._p)
         self._prepare(period, self._base * period + self._clients, np.concatenate([knots - period, knots, knots + period]))
 
@@ -122,10 +100,6 @@ class HourBurst(Periodic):
         jitter = spec["jitter"]
         return cls(spec["base_rps"], spec["clients"], spec["period_s"], (jitter["kind"], jitter["width_s"]), first)
 
-    def _within(self, t: Floats) -> Floats:
-        return self._base * t + self._clients * (
-            self._jitter.distribution((t - self._first) / self._width, self._p) - self._start
-        )
-
-    def _slope(self, t: Floats) -> Floats:
-        return self._base + self._clients / self._width * self._jitter.density((t - self._first) / self._width, self._p)
+    def _within(self, t: Floats) -> tuple[Floats, Floats]:
+        polls, density = self._jitter.polls((t - self._first) / self._width, self._p)
+        return self._base * t + self._clients * (polls - self._start), self._base + self._clients / self._width * density

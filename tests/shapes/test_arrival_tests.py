@@ -22,7 +22,10 @@ CONSTANT = {"kind": "constant", "rate_rps": 200.0}
 def union(arrivals: dict[str, Any], duration_s: float, seed: int, n_slots: int) -> np.ndarray:
     """Offsets in s of all workers' shares put together again, as a server sees them."""
     schedule = Schedule(arrivals, duration_s, seed)
-    return np.sort(np.concatenate([part.offsets_ns for slot in range(n_slots) for part in schedule.slot_blocks(slot, n_slots)])) / 1e9
+    return (
+        np.sort(np.concatenate([part.offsets_ns for slot in range(n_slots) for part in schedule.slot_blocks(slot, n_slots)]))
+        / 1e9
+    )
 
 
 def certificates(arrivals: dict[str, Any], duration_s: float = 50.0) -> list[Any]:
@@ -146,7 +149,9 @@ def test_wrong_rate_is_seen() -> None:
     assert "conditional uniforms" in certify(union(arrivals, 50.0, 1, 4) * 200, 10_000).failures
 
 
-@pytest.mark.parametrize(("points", "words"), [(np.arange(99), "found 99 arrivals"), (np.arange(200), "found points from 0 to 199")])
+@pytest.mark.parametrize(
+    ("points", "words"), [(np.arange(99), "found 99 arrivals"), (np.arange(200), "found points from 0 to 199")]
+)
 def test_clear_errors(points: np.ndarray, words: str) -> None:
     """Too few points, or points outside the run, are refused."""
     with pytest.raises(ValueError, match=words):

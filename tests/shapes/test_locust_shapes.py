@@ -60,7 +60,9 @@ def test_the_base_is_not_a_shape() -> None:
 def test_a_subclass_makes_its_base_abstract(tmp_path: Path) -> None:
     """``from shapes.poisson import PoissonShape`` in a locustfile does not make that the shape that Locust runs."""
     file = tmp_path / "mornings_users.py"
-    file.write_text("from shapes.poisson import PoissonShape\nclass Mornings(PoissonShape):\n    rate_rps = 50\n    duration_s = 7\n    seed = 0\n")
+    file.write_text(
+        "from shapes.poisson import PoissonShape\nclass Mornings(PoissonShape):\n    rate_rps = 50\n    duration_s = 7\n    seed = 0\n"
+    )
     shape: Any
     (shape,) = load_locustfile(str(file))[1]
     assert type(shape).__name__ == "Mornings"
@@ -135,7 +137,8 @@ def test_without_an_engine_time_ends_it(caplog: pytest.LogCaptureFixture, monkey
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [(("--cv", "-3"), "gamma cv: found -3"), (("--rate", "-1"), "rate_rps: found -1"), (("--pool", "-5"), "pool: found -5")]
+    ("arguments", "words"),
+    [(("--cv", "-3"), "gamma cv: found -3"), (("--rate", "-1"), "rate_rps: found -1"), (("--pool", "-5"), "pool: found -5")],
 )
 def test_an_error_ends_the_test(arguments: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture) -> None:
     """A wrong option ends the test at the first tick with exit code 2 and one clear line; nothing is sent."""
@@ -155,10 +158,14 @@ def run_locust(tmp_path: Path, shape: str, *arguments: str) -> subprocess.Comple
         "from locust import User, constant, task\nclass Idle(User):\n    wait_time = constant(0.2)\n    @task\n    def nothing(self): pass\n"
     )
     command = [sys.executable, "-m", "locust", "--headless", "-f", f"{users},{SHAPES / shape}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=os.environ | {"NO_COLOR": "1"}, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=os.environ | {"NO_COLOR": "1"}, check=False
+    )
 
 
-@pytest.mark.parametrize("shape", [f"{stem}.py" for stem in FILES])
+@pytest.mark.parametrize(
+    "shape", ["poisson.py", *(pytest.param(f"{stem}.py", marks=pytest.mark.slow) for stem in FILES if stem != "poisson")]
+)
 def test_plain_locust_runs_it(shape: str, tmp_path: Path) -> None:
     """``locust --headless -f users.py,shapes/X.py`` starts the pool, warns that the arrivals are not taken, and ends with code 0."""
     run = run_locust(tmp_path, shape, "--rate", "5", "--duration-s", "0.5", "--drain-s", "0", "--pool", "3")

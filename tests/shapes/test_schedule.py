@@ -19,7 +19,10 @@ BURST = {"kind": "hour_burst", "base_rps": 5.0, "clients": 300, "period_s": 30.0
 RATES: dict[str, dict[str, Any]] = {
     "constant": CONSTANT,
     "ramp": {"kind": "ramp", "from_rps": 1.0, "to_rps": 100.0, "over_s": 60.0},
-    "steps": {"kind": "steps", "steps": [{"rate_rps": 10.0, "for_s": 20.0}, {"rate_rps": 0.0, "for_s": 20.0}, {"rate_rps": 80.0, "for_s": 1.0}]},
+    "steps": {
+        "kind": "steps",
+        "steps": [{"rate_rps": 10.0, "for_s": 20.0}, {"rate_rps": 0.0, "for_s": 20.0}, {"rate_rps": 80.0, "for_s": 1.0}],
+    },
     "diurnal": {"kind": "diurnal", "mean_rps": 40.0, "amplitude": 0.8, "period_s": 60.0, "peak_at_s": 20.0},
     "burst uniform": BURST | {"jitter": {"kind": "uniform", "width_s": 2.0}},
     "burst exponential": BURST | {"jitter": {"kind": "exponential", "width_s": 2.0}},
@@ -104,7 +107,7 @@ def test_blocks_are_ordered_and_within(rate: str, spacing: str) -> None:
     assert k == pytest.approx(schedule.expected_count, abs=6 * 4 * schedule.expected_count**0.5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(RATES)), st.sampled_from(sorted(SPACINGS)), st.integers(1, 40), st.integers(0, 2**64 - 1))
 def test_slots_unite_to_the_whole(rate: str, spacing: str, n_slots: int, seed: int) -> None:
     """For any rate, spacing, seed and number of slots, every arrival is in exactly one slot, at the same instant."""
@@ -137,10 +140,10 @@ def test_fixed_against_fractions() -> None:
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("spacing", SPACINGS)
 def test_mean_count_is_the_integral(rate: str, spacing: str) -> None:
-    """Over 60 seeds the mean count is Lambda(duration) within 5 standard errors, for every rate with every spacing."""
-    counts = np.array([plan(rate, spacing, 45.0, seed).count() for seed in range(60)])
+    """Over 30 seeds the mean count is Lambda(duration) within 5 standard errors, for every rate with every spacing."""
+    counts = np.array([plan(rate, spacing, 45.0, seed).count() for seed in range(30)])
     expected = plan(rate, spacing, 45.0).expected_count
-    assert abs(counts.mean() - expected) <= 5 * counts.std() / 60**0.5 + 0.5
+    assert abs(counts.mean() - expected) <= 5 * counts.std() / 30**0.5 + 0.5
 
 
 def test_digest_says_what_differs() -> None:
@@ -181,7 +184,9 @@ def test_a_billion_arrivals_in_constant_memory() -> None:
 
 def test_nothing_due() -> None:
     """A run that ends before the rate starts has no arrivals, a count of 0 and a digest."""
-    schedule = Schedule({"rate": {"kind": "piecewise", "times_s": [100.0], "rates_rps": [5.0]}, "spacing": {"kind": "poisson"}}, 60.0, 1)
+    schedule = Schedule(
+        {"rate": {"kind": "piecewise", "times_s": [100.0], "rates_rps": [5.0]}, "spacing": {"kind": "poisson"}}, 60.0, 1
+    )
     assert (schedule.count(), schedule.expected_count, list(schedule.blocks())) == (0, 0.0, [])
     assert len(schedule.digest()) == 64
 
@@ -236,6 +241,7 @@ def test_sessions_stay_whole(n_slots: int) -> None:
 @pytest.mark.usefixtures("replay")
 def test_digest_of_a_trace() -> None:
     """It covers what arrivals carry, but neither how they are cut into blocks nor where the file lies on this host."""
+
     def digest(file: str, sizes: list[int], **more: Any) -> str:
         header = Schedule({"trace": {"file": file, "sizes": sizes} | more}, 1.0, 0)
         header._header["arrivals"]["trace"].pop("sizes")
