@@ -15,7 +15,17 @@ from truetail.records import FAILED, OK, TIMED_OUT
 
 
 def request(**spec):
-    return {"name": "r", "weight": 1.0, "method": None, "path": "/", "json": None, "body": None, "headers": {}, "expect": {}, **spec}
+    return {
+        "name": "r",
+        "weight": 1.0,
+        "method": None,
+        "path": "/",
+        "json": None,
+        "body": None,
+        "headers": {},
+        "expect": {},
+        **spec,
+    }
 
 
 def test_rest_request_goes_out_as_written(bench, service):
@@ -207,7 +217,7 @@ def test_torchserve(bench, service):
     assert report.exchange.outcome == OK
     assert [x.path for x in s.seen] == ["/ping", "/predictions/m/2.0"]
     sick = service({"/ping": (500, {}, b"Unhealthy")})
-    with pytest.raises(TargetNotReady, match="TorchServe is healthy: GET /ping .* 500"):
+    with pytest.raises(TargetNotReady, match=r"TorchServe is healthy: GET /ping .* 500"):
         bench("torchserve_users", sick.url, {"requests": [spec], "target": {"ready": {"deadline_s": 0.3}}})
 
 
