@@ -47,7 +47,7 @@ GENERAL: Mapping[str, frozenset[str]] = {
     "cpu-bound": frozenset({"runtime-pause"}),
     "client-limit": frozenset(),
 }
-"""What a general finding is a symptom of: where one of these is found, the general one only counts for what it leaves."""
+"""What a general finding is a symptom of: where one of these is found, the general one counts, and is told, for what it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     outcomes = [rule(evidence) for rule in RULES.values()]
     unmeasured = [outcome for outcome in outcomes if isinstance(outcome, Unmeasured)]
     found = [outcome for outcome in outcomes if isinstance(outcome, Finding) and outcome.share >= LEAST_SHARE]
-    ranked = sorted(found, key=lambda finding: -_own_share(finding, found))
+    own = [(_own_share(finding, found), finding) for finding in found]
+    ranked = [finding for share, finding in sorted(own, key=lambda pair: -pair[0]) if share >= LEAST_SHARE]
     return Diagnosis(ranked, unmeasured, spiking.spikes(evidence), spiking.decomposition(evidence))
 
 

@@ -41,7 +41,7 @@ def _device_finding(
     inside, outside = evidence.slowness[mask & evidence.ok], evidence.slowness[~mask & evidence.ok]
     if np.isfinite(inside).sum() < 10:
         return None
-    if np.isfinite(outside).sum() >= 20:
+    if np.isfinite(outside).sum() >= max(20, 0.1 * len(mask)):
         factor, share = float(np.nanmedian(inside) / np.nanmedian(outside)), evidence.explained(mask, evidence.reference_s(mask))
         against = "outside these windows"
     elif evidence.declared is not None and evidence.fit is not None:

@@ -90,7 +90,7 @@ def own_busy_share(evidence: Evidence) -> float:
 
 
 def foreign_share(evidence: Evidence) -> float:
-    """The share of batch places that requests of others took: batch size told against our own requests found in the batch.
+    """A lower bound of the share of batch places that others took: batch size told against our own requests found in the batch.
 
     The members of one call are told the same replica, batch and inference time, to the microsecond, and finish together.
     """
@@ -104,11 +104,10 @@ def foreign_share(evidence: Evidence) -> float:
         new[1:] &= rows[name][1:] == rows[name][:-1]
     new[1:] &= np.diff(rows["done_ns"]) < np.maximum(2e6, 250.0 * rows["inference_us"][1:])
     new[0] = False
-    first = np.flatnonzero(~new)
-    own, batch = np.diff(np.append(first, len(rows))), rows["batch"][first]
-    # A request of several instances takes several places: the smallest ratio that is common is what one of ours takes.
-    places = float(np.quantile(batch / own, 0.05))
-    return max(0.0, 1 - places * float(own.sum()) / float(batch.sum()))
+    # A request of several instances takes several places: as many as the smallest batch that its name was ever in.
+    smallest = np.full(int(rows["name"].max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(smallest, rows["name"], rows["batch"].astype(np.int64))
+    return max(0.0, 1 - float(smallest[rows["name"]].sum()) / float(rows["batch"][~new].sum()))
 
 
 def dispersion(at_ns: np.ndarray, windows: int) -> float:

@@ -10,7 +10,7 @@ from analysis import telemetry
 from analysis.diagnosis import Diagnosis, diagnose
 from analysis.diagnosis_evidence import Evidence, Finding
 from analysis.diagnosis_spikes import Spike, p99_series
-from analysis.plots import plot
+from analysis.plots import COLOURS, INK, plot
 from analysis.record_rows import declared, rows_of
 from analysis.run_folder import Run
 from analysis.sections import Plot, Section, Table
@@ -95,10 +95,10 @@ def _spike_plot(evidence: Evidence, found: Diagnosis) -> Plot:
     starts, p99, width_ns = p99_series(evidence)
 
     def draw(figure: object, on: Any) -> None:
-        on.step(starts / 1e9, 1e3 * p99, where="post", color="#010110", label="p99")
-        on.axhline(1e3 * float(np.nanmedian(p99)), color="#010102", linewidth=0.8, linestyle=":", label="median of the windows")
+        on.step(starts / 1e9, 1e3 * p99, where="post", color=COLOURS[0], label="p99")
+        on.axhline(1e3 * float(np.nanmedian(p99)), color=INK, linewidth=0.8, linestyle=":", label="median of the windows")
         for spike in found.spikes[:MOST_SPIKES]:
-            on.axvspan(spike.begin_ns / 1e9, spike.end_ns / 1e9, color="#010111", alpha=0.15, hatch="//", linewidth=0)
+            on.axvspan(spike.begin_ns / 1e9, spike.end_ns / 1e9, color=COLOURS[1], alpha=0.15, hatch="//", linewidth=0)
         on.set_xlabel("intended instant (s)")
         on.set_ylabel("response p99 (ms)")
         on.set_ylim(bottom=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from analysis import littles_law
 from analysis.record_rows import rows_of
 from analysis.run_folder import Run
@@ -20,11 +22,13 @@ def section(run: Run) -> Section | None:
     law = littles_law.littles_law(ended["sent_ns"], ended["done_ns"], window)
     account = littles_law.stage_account(ended[ended["outcome"] == OK])
     through = littles_law.throughput(rows, window)
-    findings, tables, data = [], [], {}
+    findings: list[str] = []
+    tables: list[Table] = []
+    data: dict[str, Any] = {}
     if law is not None:
         findings.append(_little(law))
         tables.append(_little_table(law, which))
-        data["little_gap"] = law.gap
+        data["little_gap"] = float(law.gap)
     if account is None:
         findings.append(
             "Client time against the server's stages: not measured, for the server tells no stage times (Server-Timing)."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from analysis import queueing
 from analysis.batching import BatchRule, BatchTime, simulate
 from analysis.diagnosis_evidence import Evidence
 from analysis.fit_batches import BatchFit
-from analysis.plots import line, plot
+from analysis.plots import COLOURS, line, plot
 from analysis.record_rows import declared, rows_of
 from analysis.run_folder import Run
 from analysis.sections import Plot, Section, Table
@@ -126,12 +127,12 @@ def _batch_plot(evidence: Evidence, told: NDArray[np.bool_], fit: BatchFit) -> P
     sizes = np.unique(batch)
     medians = np.array([1e3 * np.median(inference[batch == b]) for b in sizes])
 
-    def draw(figure: object, on: object) -> None:
+    def draw(figure: object, on: Any) -> None:
         line(on, sizes.astype(float), 1e3 * (fit.time.a_s + fit.time.c_s * sizes), 0, "fit a + c b")
-        on.plot(sizes, medians, "o", color="#010112", label="median of calls")  # type: ignore[attr-defined]
-        on.set_xlabel("batch size")  # type: ignore[attr-defined]
-        on.set_ylabel("inference time (ms)")  # type: ignore[attr-defined]
-        on.legend()  # type: ignore[attr-defined]
+        on.plot(sizes, medians, "o", color=COLOURS[1], label="median of calls")
+        on.set_xlabel("batch size")
+        on.set_ylabel("inference time (ms)")
+        on.legend()
 
     return plot(
         "batch-time", "Inference time by batch size", f"{int(told.sum()):,} answers; points are medians by batch size.", draw

@@ -64,7 +64,9 @@ class Service:
         return max([end for begin, end in self.pauses if begin <= at < end], default=at)
 
 
-def serve(service: Service, arrivals_s: np.ndarray, seed: int, warmup_s: float = 0.0, late_s: np.ndarray | None = None) -> np.ndarray:
+def serve(
+    service: Service, arrivals_s: np.ndarray, seed: int, warmup_s: float = 0.0, late_s: np.ndarray | None = None
+) -> np.ndarray:
     """Records of all arrivals; 1 for replica-0's id, and so on."""
     rng = np.random.default_rng(seed)
     n = len(arrivals_s)
@@ -112,7 +114,11 @@ def serve(service: Service, arrivals_s: np.ndarray, seed: int, warmup_s: float =
 
 def _assign(service, queued, last_s, rng, sizes):
     """(instants, numbers or -1 for others' requests, sizes) by replica: round robin over those that are there."""
-    others = np.cumsum(rng.exponential(1 / service.foreign_rps, int(last_s * service.foreign_rps * 1.2) + 10)) if service.foreign_rps else []
+    others = (
+        np.cumsum(rng.exponential(1 / service.foreign_rps, int(last_s * service.foreign_rps * 1.2) + 10))
+        if service.foreign_rps
+        else []
+    )
     at = np.concatenate([queued, others])
     owner = np.concatenate([np.arange(len(queued)), np.full(len(others), -1)]).astype(int)
     size = np.concatenate([sizes, np.ones(len(others))])
