@@ -169,10 +169,14 @@ class Fleet:
         names = ("sent", "dropped", "unsent", "ok", "failed", "timed_out", "abandoned")
         total = {"scheduled": scheduled, "lost": 0} | dict.fromkeys(names, 0)
         for member in self.members.values():
-            if member.snapshot is not None:
-                for name in names:
-                    if name != "unsent" or member.state is not State.LOST:
-                        total[name] += getattr(member.snapshot.ledger, name)
+            if member.snapshot is None:
+                continue
+            ledger = member.snapshot.ledger.model_dump()
+            if member.state is State.LOST:
+                # What was in flight at a dead worker's last word has no outcome: lost, until its records tell more.
+                ledger |= {"unsent": 0, "sent": sum(ledger[name] for name in ("ok", "failed", "timed_out", "abandoned"))}
+            for name in names:
+                total[name] += ledger[name]
         open_still = scheduled - total["sent"] - total["dropped"]
         if any(member.state is State.LOST for member in self.members.values()):
             total["unsent"] = min(total["unsent"], open_still)

@@ -234,8 +234,10 @@ class WorkerRole:
 
     def _report(self) -> None:
         due = time.monotonic()
+        # Several snapshots a lease, so that one late answer does not stop the worker.
+        period_s = min(SNAPSHOT_S, self._lease_ns / 4e9)
         while not self._ended:
-            due += SNAPSHOT_S
+            due += period_s
             gevent.sleep(max(0.0, due - time.monotonic()))
             if not self._ended:
                 snapshot = self._snapshot()

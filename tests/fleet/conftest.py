@@ -145,7 +145,7 @@ SCENARIO = {
     "fleet": {"workers": 4, "lease": "2s", "muster": "60s"},
     "collectors": {"gpu": False, "host": False},
     "validity": {"lateness_p99": "2s", "lateness_max": "10s"},
-    "slos": ["p95 < 4s"],
+    "slos": ["p50 < 4s"],
 }
 
 

