@@ -57,7 +57,13 @@ class Chapter:
     failure: str = ""
 
 
-SECTIONS: list[tuple[str, str]] = []
+SECTIONS: list[tuple[str, str]] = [
+    ("How sure", "analysis.section_how_sure:section"),
+    ("Arrivals certified", "analysis.section_arrivals:section"),
+    ("Sanity laws", "analysis.section_laws:section"),
+    ("Diagnosis", "analysis.section_diagnosis:section"),
+    ("Theory beside measurement", "analysis.section_theory:section"),
+]
 """(title, ``module:function``)."""
 
 
