@@ -29,12 +29,29 @@ def _percentiles(result: Result) -> Iterable[Sequence[object]]:
     groups += [("worker", group.label, group.response) for group in latency.by_worker]
     for kind, label, found in groups:
         for population, shown in (("all", found.all_s), ("successes", found.successes_s)):
-            yield kind, label, population, found.n, found.failed, *(_number(shown[q]) for q in SHOWN), finite(found.mean_s), finite(found.max_s)
+            yield (
+                kind,
+                label,
+                population,
+                found.n,
+                found.failed,
+                *(_number(shown[q]) for q in SHOWN),
+                finite(found.mean_s),
+                finite(found.max_s),
+            )
 
 
 def _over_time(result: Result) -> Iterable[Sequence[object]]:
     series = result.series
-    yield "start_s", "offered", "sent", "completed", "failed", *(f"response_p{q}_s" for q in series.response_s), *(f"lateness_p{q}_s" for q in series.lateness_s)
+    yield (
+        "start_s",
+        "offered",
+        "sent",
+        "completed",
+        "failed",
+        *(f"response_p{q}_s" for q in series.response_s),
+        *(f"lateness_p{q}_s" for q in series.lateness_s),
+    )
     for i, start_s in enumerate(series.starts_s.tolist()):
         counts = (int(values[i]) for values in (series.offered, series.sent, series.completed, series.failed))
         latencies = (_number(float(values[i])) for values in (*series.response_s.values(), *series.lateness_s.values()))

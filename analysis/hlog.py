@@ -59,7 +59,12 @@ def _series(run: Run) -> Iterator[tuple[str, str, Values, Values]]:
     if len(ranked) > 1:
         for number in ranked[:NAMES_SHOWN]:
             text = records.texts("name")[number]
-            yield f"response/{number}-{_NOT_IN_TAGS.sub('_', text)[:40]}", f"response of {text}", response[names == number], intended[names == number]
+            yield (
+                f"response/{number}-{_NOT_IN_TAGS.sub('_', text)[:40]}",
+                f"response of {text}",
+                response[names == number],
+                intended[names == number],
+            )
 
 
 def _lines(values: Values, intended: Values, duration_s: float) -> Iterator[str]:

@@ -30,7 +30,9 @@ def render(result: Result) -> bytes:
     for suite in (slos, rules):
         suite.set("tests", str(len(suite)))
         for kind in ("failure", "error", "skipped"):
-            suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(len(suite.findall(f"*/{kind}"))))
+            suite.set(
+                {"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(len(suite.findall(f"*/{kind}")))
+            )
         root.append(suite)
     ET.indent(root)
     return b"<?xml version='1.0' encoding='utf-8'?>\n" + ET.tostring(root, encoding="utf-8") + b"\n"

@@ -104,7 +104,13 @@ def _absent_lines(run: Run, have: set[str]) -> list[Line]:
         sent = worker.ledger.sent + worker.ledger.dropped if worker.ledger else 0
         unsent = 0 if sent or _dead(worker.state) else scheduled
         lost = scheduled if _dead(worker.state) else 0
-        lines.append(Line(worker.name, dict.fromkeys(COLUMNS, 0) | {"scheduled": scheduled, "lost": lost, "unsent": unsent}, scheduled - lost - unsent))
+        lines.append(
+            Line(
+                worker.name,
+                dict.fromkeys(COLUMNS, 0) | {"scheduled": scheduled, "lost": lost, "unsent": unsent},
+                scheduled - lost - unsent,
+            )
+        )
     return lines
 
 
@@ -158,7 +164,11 @@ def _manifest_faults(run: Run, found: LedgerCheck) -> list[str]:
             continue
         final = worker.state in ("drained", "stopped")
         faults += [f"{worker.name}: {fault}" for fault in _differences(worker.ledger, lines[worker.name].counts, final)]
-    if total is not None and run.manifest.state == "ended" and all(w.state in ("drained", "stopped") for w in run.manifest.workers):
+    if (
+        total is not None
+        and run.manifest.state == "ended"
+        and all(w.state in ("drained", "stopped") for w in run.manifest.workers)
+    ):
         faults += [f"fleet: {fault}" for fault in _differences(total, found.fleet.counts, final=True)]
     return faults
 

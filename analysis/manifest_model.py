@@ -168,7 +168,9 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(document | {"raw": document})
     except ValidationError as error:
-        faults = [f"{path}: {_where(fault['loc'])}: {fault['msg']}; found {plain(repr(fault['input']), 60)}" for fault in error.errors()]
+        faults = [
+            f"{path}: {_where(fault['loc'])}: {fault['msg']}; found {plain(repr(fault['input']), 60)}" for fault in error.errors()
+        ]
         raise RunFolderError(*faults[:FAULTS_SHOWN]) from None
 
 

@@ -16,7 +16,7 @@ from analysis.percentiles import mean_of_p99s
 from analysis.result import Result
 from analysis.sections import Plot, Table
 from analysis.summary import strict
-from analysis.text import count, duration
+from analysis.text import count, duration, without_controls
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCENARIO_SHOWN = 50_000
@@ -26,7 +26,12 @@ SCENARIO_SHOWN = 50_000
 def render(result: Result) -> str:
     """The page of an analysed run."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: without_controls(value) if type(value) is str else value,
     )
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -72,7 +77,11 @@ def _plots(result: Result) -> list[Plot]:
 def _detail(result: Result) -> list[Table]:
     latency = result.percentiles
     found = [
-        tables.groups("By request", latency.by_name, "A further request is one that a task sent after its first: it has no instant of its own, so its response is its service."),
+        tables.groups(
+            "By request",
+            latency.by_name,
+            "A further request is one that a task sent after its first: it has no instant of its own, so its response is its service.",
+        ),
         tables.groups("By replica", latency.by_replica),
         tables.groups("By worker", latency.by_worker),
     ]

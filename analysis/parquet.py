@@ -5,7 +5,6 @@ Crash-safe raw rows are what a run needs; typed, compressed columns are what eve
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,18 @@ from analysis.record_columns import RecordFile, raw_chunks
 from analysis.text import plain
 from truetail.records import FIELDS, RECORD, TABLES
 
-TORN = b"truetail.torn_bytes"
+TORN, LOST = b"truetail.torn_bytes", b"truetail.lost_texts"
+"""What is known of the raw file and would go with it, in the Parquet file's metadata."""
+LOST_PLACE = 1
 DELTA = ("k", "intended_ns", "sent_ns", "done_ns")
 """Nearly sorted columns, which delta encoding shrinks fourfold."""
 
 
-def schema(torn_bytes: int = 0) -> pa.Schema:
+def schema() -> pa.Schema:
     """Columns and types of ``records/<worker>.parquet``."""
     text = pa.dictionary(pa.int32(), pa.string())
     fields = [(name, text if name in TABLES else pa.from_numpy_dtype(RECORD[name])) for name, _ in FIELDS]
-    return pa.schema(fields, metadata={TORN: str(torn_bytes).encode()})
+    return pa.schema(fields)
 
 
 def convert(file: RecordFile) -> RecordFile:
@@ -38,8 +39,9 @@ def convert(file: RecordFile) -> RecordFile:
     """
     target = file.path.with_suffix(".parquet")
     scratch = target.with_suffix(".parquet.part")
-    shape = schema(file.torn_bytes)
-    delta = {name: "DELTA_BINARY_PACKED" for name in DELTA}
+    shape = schema()
+    delta = dict.fromkeys(DELTA, "DELTA_BINARY_PACKED")
+    lost = 0
     dictionaries = {table: _dictionary(file.tables.get(table, {})) for table in TABLES}
     try:
         with pq.ParquetWriter(
@@ -47,24 +49,20 @@ def convert(file: RecordFile) -> RecordFile:
         ) as writer:
             for rows in raw_chunks(file):
                 writer.write_batch(_batch(rows, dictionaries, shape), row_group_size=len(rows))
+                lost += sum(int((dictionaries[table][0][rows[table]] == LOST_PLACE).sum()) for table in TABLES)
+            writer.add_key_value_metadata({TORN: str(file.torn_bytes), LOST: str(lost)})
         _verify(file, scratch, dictionaries)
         scratch.replace(target)
     finally:
         scratch.unlink(missing_ok=True)
-    return RecordFile(file.worker, target, file.rows, file.torn_bytes)
+    return RecordFile(file.worker, target, file.rows, file.torn_bytes, lost)
 
 
-def convert_all(files: list[RecordFile]) -> list[RecordFile]:
-    """Every raw file converted, two at a time (Arrow works outside the interpreter's lock); Parquet files as they are."""
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda file: convert(file) if file.raw else file, files))
-
-
-def parquet_rows(path: Path) -> tuple[int, int]:
-    """(rows, torn bytes of the raw file it was made from). Raises RunFolderError for a file that is not ours, or not whole."""
+def parquet_rows(path: Path) -> tuple[int, int, int]:
+    """(rows, torn bytes of the raw file it was made from, lost texts). Raises RunFolderError for a file that is not ours, or not whole."""
     try:
         with pq.ParquetFile(path) as parquet:
-            found, rows = parquet.schema_arrow, parquet.metadata.num_rows
+            found, rows, told = parquet.schema_arrow, parquet.metadata.num_rows, parquet.metadata.metadata or {}
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"records/{path.name}: not a Parquet file that can be read: {plain(error, 160)}") from None
     for name, _ in FIELDS:
@@ -73,16 +71,16 @@ def parquet_rows(path: Path) -> tuple[int, int]:
         kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
         if kind != wanted:
             raise RunFolderError(f"records/{path.name}: column {name}: found {kind}; allowed is {wanted}")
-    torn = (found.metadata or {}).get(TORN, b"0")
-    return rows, int(torn) if torn.isdigit() and len(torn) < 8 else 0
+    torn, lost = (int(value) if (value := told.get(key, b"0")).isdigit() and len(value) < 16 else 0 for key in (TORN, LOST))
+    return rows, torn, lost
 
 
 def _dictionary(texts: dict[int, str]) -> tuple[NDArray[np.int32], pa.Array]:
     """(position of each id in the dictionary, the dictionary). An id without a text points to a text that says so."""
     lost = "(its text is lost)"
-    distinct = list(dict.fromkeys(["", lost, *texts.values()]))
+    distinct = list(dict.fromkeys(["", lost, *texts.values()]))  # LOST_PLACE is where ``lost`` stands
     place = {text: i for i, text in enumerate(distinct)}
-    positions = np.full(1 << 16, place[lost], np.int32)
+    positions = np.full(1 << 16, LOST_PLACE, np.int32)
     positions[0] = 0
     for number, text in texts.items():
         positions[number] = place[text]
@@ -96,7 +94,9 @@ def _column(rows: NDArray[np.void], name: str, dictionaries: dict[str, tuple[NDA
     return pa.DictionaryArray.from_arrays(pa.array(positions[rows[name]]), dictionary)
 
 
-def _batch(rows: NDArray[np.void], dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]], shape: pa.Schema) -> pa.RecordBatch:
+def _batch(
+    rows: NDArray[np.void], dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]], shape: pa.Schema
+) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_column(rows, name, dictionaries) for name, _ in FIELDS], schema=shape)
 
 

@@ -157,7 +157,11 @@ def _estimate(run: Run) -> Distribution | None:
     if not lacking:
         return None
     records, merged = run.records, Histogram()
-    mask = records.measured & records.arrivals & ~np.isin(records["worker"], [i for i, w in enumerate(records.workers) if any(s.worker == w for s in lacking)])
+    mask = (
+        records.measured
+        & records.arrivals
+        & ~np.isin(records["worker"], [i for i, w in enumerate(records.workers) if any(s.worker == w for s in lacking)])
+    )
     values = measure(records, "response", mask)
     answered = values[values != INFINITE_NS]
     merged.record_many_ns(answered)

@@ -30,7 +30,10 @@ def check_plan(run: Run) -> tuple[bool | None, str]:
     except (ValueError, KeyError, TypeError, OSError, ArithmeticError, ImportError) as error:
         return None, f"the schedule cannot be planned again here ({plain(error, 120)})"
     if digest != plan.digest:
-        return False, f"planned again from the manifest, the schedule is another: digest {digest[:12]}, run.json has {plan.digest[:12]}"
+        return (
+            False,
+            f"planned again from the manifest, the schedule is another: digest {digest[:12]}, run.json has {plan.digest[:12]}",
+        )
     wrong = _strayed(run, schedule)
     if wrong:
         return False, f"{count(wrong)} records have another intended instant than the plan gives their number"

@@ -31,7 +31,7 @@ DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (9, 3)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 WIDTH_IN, HEIGHT_IN = 7.2, 3.5
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none", "text.parse_math": False, "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left",
     "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "text.color": INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.7,
@@ -53,7 +53,9 @@ def svg(figure: Figure, name: str, label: str) -> str:
     """The figure as an ``<svg>`` element for a page: colours by CSS variables, ids its own, no prolog, no date."""
     out = StringIO()
     with mpl.rc_context({**_STYLE, "svg.hashsalt": f"truetail-{name}"}):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
@@ -65,7 +67,12 @@ def svg(figure: Figure, name: str, label: str) -> str:
     for number, colour in enumerate(COLOURS):
         text = text.replace(colour, f"var(--c{number})")
     escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return re.sub(r"<svg ([^>]*?)width=\"[^\"]*\" height=\"[^\"]*\"|<svg ([^>]*)", rf'<svg role="img" aria-label="{_literal(escaped)}" \1\2', text, count=1)
+    return re.sub(
+        r"<svg ([^>]*?)width=\"[^\"]*\" height=\"[^\"]*\"|<svg ([^>]*)",
+        rf'<svg role="img" aria-label="{_literal(escaped)}" \1\2',
+        text,
+        count=1,
+    )
 
 
 def _literal(text: str) -> str:
@@ -136,5 +143,5 @@ def log_limits(values: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
     if not len(good):
         return 1.0, 10.0
     low, high = float(good.min()), float(good.max())
-    below, above = _LADDER[_LADDER <= low], _LADDER[_LADDER >= high * 1.05]
+    below, above = _LADDER[low >= _LADDER], _LADDER[high * 1.05 <= _LADDER]
     return float(below[-1]) if len(below) else low, float(above[0]) if len(above) else high * 1.2

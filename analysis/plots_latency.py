@@ -60,7 +60,17 @@ def _curve(ordered: Values) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _rarity_axis(on: Any, n: int) -> None:
-    marks = [(1.0, "p0"), (0.5, "p50"), (0.1, "p90"), (0.05, "p95"), (0.01, "p99"), (1e-3, "p99.9"), (1e-4, "p99.99"), (1e-5, "p99.999"), (1e-6, "p99.9999")]
+    marks = [
+        (1.0, "p0"),
+        (0.5, "p50"),
+        (0.1, "p90"),
+        (0.05, "p95"),
+        (0.01, "p99"),
+        (1e-3, "p99.9"),
+        (1e-4, "p99.99"),
+        (1e-5, "p99.999"),
+        (1e-6, "p99.9999"),
+    ]
     shown = [(x, text) for x, text in marks if x >= 0.5 / n]
     on.set_xscale("log")
     on.set_xlim(1.05, max(0.7 / n, 1e-8))
@@ -88,7 +98,9 @@ def lateness_over_time(run: Run, series: Series) -> Plot:
     )  # fmt: skip
 
 
-def _over_time(run: Run, series: Series, curves: dict[str, NDArray[np.float64]], words: tuple[str, str, str], caption: str) -> Plot:
+def _over_time(
+    run: Run, series: Series, curves: dict[str, NDArray[np.float64]], words: tuple[str, str, str], caption: str
+) -> Plot:
     name, title, unit = words
     middle = series.starts_s + series.step_s / 2
 
@@ -101,7 +113,14 @@ def _over_time(run: Run, series: Series, curves: dict[str, NDArray[np.float64]],
             line(on, middle, values, number, "max" if q == "100" else f"p{q}")
         infinite = np.isinf(curves[list(curves)[-1]])
         if infinite.any():
-            on.plot(middle[infinite], np.full(int(infinite.sum()), high), "^", color=COLOURS[len(curves) - 1], markersize=5, clip_on=False)
+            on.plot(
+                middle[infinite],
+                np.full(int(infinite.sum()), high),
+                "^",
+                color=COLOURS[len(curves) - 1],
+                markersize=5,
+                clip_on=False,
+            )
         on.set_yscale("log")
         on.set_ylim(low, high)
         log_ms(on.yaxis, low, high)
@@ -121,7 +140,11 @@ def time_axis(run: Run, series: Series, on: Any) -> None:
     if warmup_s:
         on.axvspan(0, warmup_s, color=INK, alpha=0.08, linewidth=0)
     for event in run.events[:40]:
-        if event["at_ns"] is not None and event["kind"] != "epoch" and 0 <= event["at_ns"] / 1e9 <= series.starts_s[-1] + series.step_s:
+        if (
+            event["at_ns"] is not None
+            and event["kind"] != "epoch"
+            and 0 <= event["at_ns"] / 1e9 <= series.starts_s[-1] + series.step_s
+        ):
             on.axvline(event["at_ns"] / 1e9, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), alpha=0.6)
 
 

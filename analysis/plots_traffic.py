@@ -23,10 +23,14 @@ POINTS = 200
 def rates(run: Run, series: Series) -> Plot:
     """Offered (due), sent and completed per second: an open loop sends what is due even while nothing completes."""
     middle = series.starts_s + series.step_s / 2
+    # A last step that begins after the arrivals' end would be drawn as a fall to zero, which nothing fell to.
+    over = len(middle) - int(len(middle) > 1 and series.starts_s[-1] >= run.manifest.end_ns / 1e9)
 
     def draw(figure: Figure, on: Any) -> None:
-        for number, (values, label) in enumerate(((series.offered, "offered"), (series.sent, "sent"), (series.completed, "completed"))):
-            line(on, middle, values / series.step_s, number, label)
+        for number, (values, label) in enumerate(
+            ((series.offered, "offered"), (series.sent, "sent"), (series.completed, "completed"))
+        ):
+            line(on, middle[:over], values[:over] / series.step_s, number, label)
         on.set_ylim(bottom=0)
         on.set_ylabel("requests per second")
         time_axis(run, series, on)
@@ -66,7 +70,10 @@ def gaps(run: Run) -> Plot:
     records = run.records
     first = records.arrivals
     intended, sent = records["intended_ns"][first], records["sent_ns"][first]
-    curves = [(_survival(cumulative(np.sort(times) / 1e9)), label) for times, label in ((intended, "planned"), (sent[sent >= 0], "sent"))]
+    curves = [
+        (_survival(cumulative(np.sort(times) / 1e9)), label)
+        for times, label in ((intended, "planned"), (sent[sent >= 0], "sent"))
+    ]
     n = max((len(x) for (x, _), _ in curves), default=0)
 
     def draw(figure: Figure, on: Any) -> None:

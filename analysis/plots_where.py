@@ -58,7 +58,15 @@ def stages(run: Run) -> Plot:
         for number, (name, pair) in enumerate(means.items()):
             width = np.maximum(np.array(pair), 0.0)
             on.barh(
-                [1, 0], width, left=left, height=0.55, color=COLOURS[number % 8], hatch=HATCHES[number % 8], edgecolor=INK, linewidth=0.4, label=name
+                [1, 0],
+                width,
+                left=left,
+                height=0.55,
+                color=COLOURS[number % 8],
+                hatch=HATCHES[number % 8],
+                edgecolor=INK,
+                linewidth=0.4,
+                label=name,
             )
             left = left + width
         on.set_yticks([1, 0], ["all", "slowest 1 %"])
@@ -68,7 +76,13 @@ def stages(run: Run) -> Plot:
         return None
 
     told = f"n = {count(n)} answers that told stages, the slowest {count(slowest)} below" if n else "n = 0"
-    return plot("stages", "Where the time goes", f"Answered requests after the warm-up; {told}. The parts add up to the mean response time.", draw, 2.9)
+    return plot(
+        "stages",
+        "Where the time goes",
+        f"Answered requests after the warm-up; {told}. The parts add up to the mean response time.",
+        draw,
+        2.9,
+    )
 
 
 def groups(name: str, what: str, found: Sequence[Group], percentiles: Percentiles) -> Plot | None:
@@ -81,13 +95,12 @@ def groups(name: str, what: str, found: Sequence[Group], percentiles: Percentile
     def draw(figure: Figure, on: Any) -> None:
         heights = [(group.response.successes_s["99"] or 0.0) * 1e3 for group in shown]
         on.bar(range(len(shown)), heights, 0.6, color=COLOURS[0], edgecolor=INK, linewidth=0.4, label=f"p99 of each {what}")
-        for at, group in enumerate(shown):
-            on.text(at, heights[at], f"n={count(group.response.n)}", ha="center", va="bottom", fontsize=8)
         if true_s is not None:
             on.axhline(true_s * 1e3, color=COLOURS[1], linestyle="-", label=f"true p99: {duration(true_s)}")
         if mean_s is not None:
             on.axhline(mean_s * 1e3, color=COLOURS[3], linestyle="--", label=f"mean of p99s (wrong): {duration(mean_s)}")
-        on.set_xticks(range(len(shown)), [plain(group.label, 14) for group in shown], rotation=30 if len(shown) > 6 else 0)
+        labels = [f"{plain(group.label, 14)}\nn = {count(group.response.n - group.response.failed)}" for group in shown]
+        on.set_xticks(range(len(shown)), labels, rotation=45 if len(shown) > 6 else 0)
         on.grid(visible=False, axis="x")
         on.set_ylim(bottom=0, top=max([*heights, (true_s or 0) * 1e3, (mean_s or 0) * 1e3]) * 1.15 or 1)
         on.set_ylabel("response p99 (ms)")

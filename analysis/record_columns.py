@@ -28,12 +28,14 @@ KEPT = ("k", "intended_ns", "sent_ns", "done_ns", "outcome", "flags", "part", "w
 
 @dataclass(slots=True)
 class RecordFile:
-    """One worker's records. ``torn_bytes``: a last row that was not written whole (a crash), left out."""
+    """One worker's records. ``torn_bytes``: a last row that was not written whole (a crash), left out; ``lost_texts``: ids without a
+    text, as counted when the file was made into Parquet."""
 
     worker: str
     path: Path
     rows: int
     torn_bytes: int = 0
+    lost_texts: int = 0
     tables: dict[str, dict[int, str]] = field(default_factory=dict)
 
     @property
@@ -61,7 +63,7 @@ class Records:
         self._ids: dict[str, dict[str, int]] = {table: {"": 0} for table in TABLES}
         self._kept: dict[str, NDArray[Any]] = {}
         self._good: NDArray[np.bool_] | None = None
-        self.unknown_ids = 0
+        self._lost_texts = sum(file.lost_texts for file in files)
         outcome = self._load("outcome")
         good = outcome < len(OUTCOMES)
         self.damaged_rows = int(len(good) - good.sum())
@@ -89,6 +91,13 @@ class Records:
         """The texts that the ids of a string column stand for."""
         _ = self[table]  # a text gets its id when the column is read
         return self._texts[table]
+
+    @property
+    def lost_texts(self) -> int:
+        """How many names, replicas and errors of rows are ids whose text is lost."""
+        for table in TABLES:
+            _ = self[table]
+        return self._lost_texts
 
     @property
     def workers(self) -> list[str]:
@@ -129,7 +138,7 @@ class Records:
         for column in mapped:
             unknown = column < 0
             if unknown.any():
-                self.unknown_ids += int(unknown.sum())
+                self._lost_texts += int(unknown.sum())
                 column[unknown] = self._id(name, f"(a {name} whose text is lost)")
         return mapped
 

@@ -88,7 +88,9 @@ def open_run(path: Path) -> Run:
 def _note_state(run: Run) -> None:
     state = run.manifest.state
     if state != "ended":
-        run.missing.append(f"run.json says '{state}': the master did not write its last word, so its ledger and the workers' states are old")
+        run.missing.append(
+            f"run.json says '{state}': the master did not write its last word, so its ledger and the workers' states are old"
+        )
     if run.manifest.schedule is None:
         run.missing.append("run.json holds no schedule: nothing was planned")
 
@@ -109,7 +111,9 @@ def _record_files(run: Run) -> list[RecordFile]:
         rows, torn = divmod(path.stat().st_size, RECORD.itemsize)
         other = found.get(path.stem)
         if other is None or other.rows != rows:
-            found[path.stem] = RecordFile(path.stem, path, rows, torn, _tables(run, path.with_name(f"{path.stem}.names.jsonl")))
+            found[path.stem] = RecordFile(
+                path.stem, path, rows, torn, tables=_tables(run, path.with_name(f"{path.stem}.names.jsonl"))
+            )
     for file in found.values():
         if file.torn_bytes:
             run.missing.append(f"records/{file.path.name}: the last row was torn ({file.torn_bytes} bytes, cut off)")

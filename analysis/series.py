@@ -49,7 +49,7 @@ def over_time(run: Run) -> Series:
     # A failure without an end (dropped, abandoned) is shown where it was intended.
     ended = np.where(done >= 0, done, intended)
     return Series(
-        step_s, np.arange(steps) * step_s,
+        step_s, np.arange(steps, dtype=np.float64) * np.float64(step_s),
         _percentiles(measure(records, "response", first), intended, step_s, steps, SHOWN),
         _percentiles(measure(records, "lateness", first), intended, step_s, steps, ("50", "99", "100")),
         _counts(intended, step_s, steps), _counts(records["sent_ns"][first], step_s, steps),
@@ -78,7 +78,9 @@ def _percentiles(values: Values, intended: Values, step_s: float, steps: int, sh
     return found
 
 
-def _errors(run: Run, first: NDArray[np.bool_], ended: tuple[Values, NDArray[np.bool_]], grid: tuple[float, int]) -> dict[str, NDArray[np.int64]]:
+def _errors(
+    run: Run, first: NDArray[np.bool_], ended: tuple[Values, NDArray[np.bool_]], grid: tuple[float, int]
+) -> dict[str, NDArray[np.int64]]:
     """Failures per step by error class (what stands before the colon), the most frequent first, the rest together."""
     times, failed = ended
     if not failed.any():

@@ -69,12 +69,13 @@ def _judge(run: Run, line: str) -> SloResult:
 
 
 def _limit(slo: Slo) -> str:
-    shown = {"s": duration, "share": share, "1/s": lambda value: f"{value:g}/s"}[slo.unit](slo.limit)
-    return f"{slo.op} {shown}"
+    return f"{slo.op} {_shown(slo, slo.limit)}"
 
 
 def _shown(slo: Slo, value: float) -> str:
-    return {"s": duration, "share": share, "1/s": lambda rate: f"{rate:,.4g}/s"}[slo.unit](value)
+    if slo.unit == "1/s":
+        return f"{value:,.4g}/s"
+    return duration(value) if slo.unit == "s" else share(value)
 
 
 def _result(slo: Slo, value: float, n: int, failed: int, sure: tuple[bool, str] = (True, "")) -> SloResult:
@@ -101,7 +102,13 @@ def _percentile(run: Run, slo: Slo, mask: NDArray[np.bool_]) -> SloResult:
     value = math.inf if found == INFINITE_NS else found / 1e9
     failed = int((values == INFINITE_NS).sum())
     if math.isinf(value):
-        return _result(slo, value, n, failed, (True, f"{count(failed)} of {count(n)} failed, more than the {100 - ppm / 1e4:g} % that lie beyond it"))
+        return _result(
+            slo,
+            value,
+            n,
+            failed,
+            (True, f"{count(failed)} of {count(n)} failed, more than the {100 - ppm / 1e4:g} % that lie beyond it"),
+        )
     return _result(slo, value, n, failed, _how_sure(run, slo, mask, n))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.ledger import COLUMNS
+from analysis.manifest_model import Worker
 from analysis.percentiles import SHOWN, Distribution, Group
 from analysis.result import Result
 from analysis.sections import Table
-from analysis.text import count, duration, share
+from analysis.text import count, duration, plain, share
 
 HEADER = ("", "n", "failed", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "mean", "max")
 NO_ROOM = 40
@@ -53,7 +54,10 @@ def groups(title: str, found: Sequence[Group], note: str = "") -> Table | None:
     rows: list[list[str]] = []
     for group in sorted(found, key=lambda group: -group.response.n)[: NO_ROOM // 2]:
         label = f"{group.label} (further request)" if group.further else group.label
-        rows += [row(f"{label}, all", group.response, successes=False), row(f"{label}, successes", group.response, successes=True)]
+        rows += [
+            row(f"{label}, all", group.response, successes=False),
+            row(f"{label}, successes", group.response, successes=True),
+        ]
     left = len(found) - NO_ROOM // 2
     return Table(title, HEADER, rows, note + (f" {left} more are in summary.json." if left > 0 else ""))
 
@@ -61,7 +65,12 @@ def groups(title: str, found: Sequence[Group], note: str = "") -> Table | None:
 def slos(result: Result) -> Table:
     """Each SLO line with what was measured."""
     rows = [(slo.word, slo.text, slo.measured, slo.limit, count(slo.n), count(slo.failed), slo.sure) for slo in result.slos]
-    return Table("SLO lines", ("", "line", "measured", "limit", "n", "failed", "how sure"), rows, "Judged on all arrivals after the warm-up.")
+    return Table(
+        "SLO lines",
+        ("", "line", "measured", "limit", "n", "failed", "how sure"),
+        rows,
+        "Judged on all arrivals after the warm-up.",
+    )
 
 
 def rules(result: Result) -> Table:
@@ -82,8 +91,12 @@ def ledger(result: Result) -> Table:
 def events(result: Result) -> Table | None:
     """What happened during the run; None when nothing did."""
     found = result.run.events
-    rows = [("" if event["at_ns"] is None else f"{event['at_ns'] / 1e9:.3f}", event["kind"], event["text"]) for event in found[:200]]
-    return Table("Events", ("at (s)", "kind", "what"), rows, f"{len(found)} in all." if len(found) > 200 else "") if rows else None
+    rows = [
+        ("" if event["at_ns"] is None else f"{event['at_ns'] / 1e9:.3f}", event["kind"], event["text"]) for event in found[:200]
+    ]
+    return (
+        Table("Events", ("at (s)", "kind", "what"), rows, f"{len(found)} in all." if len(found) > 200 else "") if rows else None
+    )
 
 
 def environment(result: Result) -> Table:
@@ -93,15 +106,29 @@ def environment(result: Result) -> Table:
     rows: list[tuple[str, str]] = [
         ("run", manifest.run_id),
         ("scenario", f"{manifest.scenario.name} ({manifest.scenario_file or 'no file'}, sha256 {manifest.scenario_sha256[:16]})"),
-        ("schedule", f"{count(manifest.schedule.count)} arrivals, digest {manifest.schedule.digest[:16]}" if manifest.schedule else "none"),
+        (
+            "schedule",
+            f"{count(manifest.schedule.count)} arrivals, digest {manifest.schedule.digest[:16]}" if manifest.schedule else "none",
+        ),
         ("seeds", f"schedule {seeds.schedule}, payload {seeds.payload}, mix {seeds.mix}"),
     ]
     for name in ("target", "host", "versions", "git_commit"):
         value = raw.get(name)
-        text = ", ".join(f"{key} {item}" for key, item in value.items() if item not in (None, "")) if isinstance(value, dict) else str(value or "")
-        rows.append((name.replace("_", " "), text))
-    for worker in manifest.workers[:NO_ROOM]:
-        own = worker.generator
-        health = f"busiest {share(own.cpu_share_max)} of a core, loop stalls p99 {own.loop_stall_p99_ms:.3g} ms, max {own.loop_stall_max_ms:.4g} ms" if own else "no figures of its own"
-        rows.append((worker.name, f"{worker.state}, slot {worker.slot} of {worker.n_slots} on {worker.host}, clock within {duration(worker.clock_residual_ns / 1e9)}; {health}"))
+        text = (
+            ", ".join(f"{key} {item}" for key, item in value.items() if item not in (None, ""))
+            if isinstance(value, dict)
+            else str(value or "")
+        )
+        rows.append((name.replace("_", " "), plain(text, 600)))
+    rows += [(worker.name, _worker(worker)) for worker in manifest.workers[:NO_ROOM]]
     return Table("Environment and seeds", ("", ""), rows)
+
+
+def _worker(worker: Worker) -> str:
+    """A worker's state, place, clock, and how it fared itself."""
+    place = f"{worker.state}, slot {worker.slot} of {worker.n_slots} on {worker.host}, clock within {duration(worker.clock_residual_ns / 1e9)}"
+    own = worker.generator
+    if own is None:
+        return f"{place}; no figures of its own"
+    stalls = f"loop stalls p99 {own.loop_stall_p99_ms:.3g} ms, max {own.loop_stall_max_ms:.4g} ms"
+    return f"{place}; busiest {share(own.cpu_share_max)} of a core, {stalls}"

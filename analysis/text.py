@@ -20,6 +20,11 @@ def plain(value: object, most: int = MOST) -> str:
     return _UNSAFE.sub("�", text)
 
 
+def without_controls(text: str) -> str:
+    """Text of several lines without control characters."""
+    return "\n".join(_UNSAFE.sub("�", line) for line in text.split("\n"))
+
+
 def csv_cell(value: object) -> object:
     """A CSV cell that no spreadsheet takes for a formula; numbers pass as they are."""
     if value is None or isinstance(value, (int, float)):
@@ -40,7 +45,7 @@ def duration(seconds: float | None) -> str:
         return "no data"
     if math.isinf(seconds):
         return "inf (failed)"
-    scale, unit = (1e6, "µs") if 0 < abs(seconds) < 1e-3 else (1e3, "ms") if abs(seconds) < 10 else (1.0, "s")
+    scale, unit = (1e6, "µs") if 0 < abs(seconds) < 1e-3 else (1e3, "ms") if abs(seconds) < 1 else (1.0, "s")
     value = seconds * scale
     digits = max(0, 3 - (math.floor(math.log10(abs(value))) if value else 3))
     return f"{value:,.{min(digits, 3)}f} {unit}"

@@ -91,8 +91,8 @@ def _lost(evidence: Evidence) -> Outcome:
 def _records(evidence: Evidence) -> Outcome:
     run = evidence.run
     faults = list(run.damage)
-    if run.records.unknown_ids:
-        faults.append(f"{run.records.unknown_ids} texts of records are lost")
+    if run.records.lost_texts:
+        faults.append(f"{run.records.lost_texts} texts of records are lost")
     if faults:
         return False, "; ".join(faults[:LISTED])
     return True, f"{count(len(run.records))} records of {len(run.files)} workers, all readable"
@@ -105,7 +105,10 @@ def _times(evidence: Evidence) -> Outcome:
     wrong = int((ok & ((records["done_ns"] < records["sent_ns"]) | ~sent)).sum())
     early = int((records.arrivals & sent & (records["sent_ns"] < records["intended_ns"] - 1_000_000)).sum())
     if wrong or early:
-        return False, f"{count(wrong)} answers end before they begin, {count(early)} requests were sent over 1 ms before their instant"
+        return (
+            False,
+            f"{count(wrong)} answers end before they begin, {count(early)} requests were sent over 1 ms before their instant",
+        )
     return True, "every request begins at or after its instant and ends after it began"
 
 
@@ -145,7 +148,10 @@ def _rate(evidence: Evidence) -> Outcome:
     went = int(((sent >= low) & (sent < high)).sum())
     error, allowed = abs(went / due - 1), evidence.run.scenario.validity.rate_error
     seconds = (high - low) / 1e9
-    return error <= allowed, f"sent {went / seconds:,.4g}/s of {due / seconds:,.4g}/s due: off by {share(error)}, {share(allowed)} is allowed"
+    return (
+        error <= allowed,
+        f"sent {went / seconds:,.4g}/s of {due / seconds:,.4g}/s due: off by {share(error)}, {share(allowed)} is allowed",
+    )
 
 
 def _clocks(evidence: Evidence) -> Outcome:

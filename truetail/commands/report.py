@@ -80,7 +80,9 @@ def show(summary: Summary, folder: Path, *, as_json: bool = False) -> None:
         widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
         for line in lines:
             first = line[0].ljust(widths[0])
-            console.print(Text("  ".join([first, *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]).rstrip()))
+            console.print(
+                Text("  ".join([first, *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]).rstrip())
+            )
     console.print(Text(f"report: {folder / 'report.html'}"))
 
 
