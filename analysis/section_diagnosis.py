@@ -10,7 +10,7 @@ from analysis import telemetry
 from analysis.diagnosis import Diagnosis, diagnose
 from analysis.diagnosis_evidence import Evidence, Finding
 from analysis.diagnosis_spikes import Spike, p99_series
-from analysis.plots import COLOURS, INK, plot
+from analysis.plots import COLOURS, INK, legend, plot
 from analysis.record_rows import declared, rows_of
 from analysis.run_folder import Run
 from analysis.sections import Plot, Section, Table
@@ -65,11 +65,11 @@ def _stages(found: Diagnosis) -> Table:
 
 
 def _causes(found: Diagnosis) -> Table:
-    rows = [
-        [f.cause, f"{f.share:.0%}", "; ".join(plain(text) for text in f.evidence), ", ".join(plain(p, 80) for p in f.plot[:4])]
-        for f in found.findings
-    ]
-    return Table("Evidence", ["cause", "explains", "what was seen", "look at"], rows)
+    rows = []
+    for f in found.findings:
+        seen = [*(plain(text) for text in f.evidence), f"look at: {', '.join(plain(series, 80) for series in f.plot[:4])}"]
+        rows += [[f.cause if not i else "", f"{f.share:.0%}" if not i else "", text] for i, text in enumerate(seen)]
+    return Table("Evidence", ["cause", "explains", "what was seen"], rows)
 
 
 def _spikes(found: Diagnosis) -> Table:
@@ -94,7 +94,7 @@ def _unmeasured(found: Diagnosis) -> Table:
 def _spike_plot(evidence: Evidence, found: Diagnosis) -> Plot:
     starts, p99, width_ns = p99_series(evidence)
 
-    def draw(figure: object, on: Any) -> None:
+    def draw(figure: Any, on: Any) -> None:
         on.step(starts / 1e9, 1e3 * p99, where="post", color=COLOURS[0], label="p99")
         on.axhline(1e3 * float(np.nanmedian(p99)), color=INK, linewidth=0.8, linestyle=":", label="median of the windows")
         for spike in found.spikes[:MOST_SPIKES]:
@@ -102,7 +102,7 @@ def _spike_plot(evidence: Evidence, found: Diagnosis) -> Plot:
         on.set_xlabel("intended instant (s)")
         on.set_ylabel("response p99 (ms)")
         on.set_ylim(bottom=0)
-        on.legend()
+        legend(figure, on, 2)
 
     caption = f"{len(evidence.rows):,} requests in windows of {width_ns / 1e9:g} s; spike windows hatched."
     return plot("spikes", "p99 over time, spike windows marked", caption, draw)

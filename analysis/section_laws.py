@@ -9,7 +9,7 @@ from analysis.record_rows import rows_of
 from analysis.run_folder import Run
 from analysis.sections import Section, Table
 from analysis.text import duration
-from truetail.records import OK
+from truetail.records import FLAG_WARMUP, OK
 
 
 def section(run: Run) -> Section | None:
@@ -20,7 +20,8 @@ def section(run: Run) -> Section | None:
         return None
     window = run.window_ns if not which else (int(rows["intended_ns"][0]), int(rows["intended_ns"][-1]) + 1)
     law = littles_law.littles_law(ended["sent_ns"], ended["done_ns"], window)
-    account = littles_law.stage_account(ended[ended["outcome"] == OK])
+    judged = (ended["outcome"] == OK) & (ended["flags"] & FLAG_WARMUP == 0)
+    account = littles_law.stage_account(ended[judged])
     through = littles_law.throughput(rows, window)
     findings: list[str] = []
     tables: list[Table] = []

@@ -12,7 +12,7 @@ from analysis import queueing
 from analysis.batching import BatchRule, BatchTime, simulate
 from analysis.diagnosis_evidence import Evidence
 from analysis.fit_batches import BatchFit
-from analysis.plots import COLOURS, line, plot
+from analysis.plots import COLOURS, legend, line, plot
 from analysis.record_rows import declared, rows_of
 from analysis.run_folder import Run
 from analysis.sections import Plot, Section, Table
@@ -20,6 +20,8 @@ from analysis.text import duration
 
 FEWEST = 200
 SHOWN = (0.5, 0.95, 0.99)
+UNEXPLAINED = 1.25
+"""How far measurement may lie from the prediction for queueing to explain it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def section(run: Run) -> Section | None:
     else:
         findings, extra = _single_findings(evidence, told)
         found += extra
+    findings.append(_beside(found[0], found[1]))
     header = ["", "mean", *(f"p{100 * q:g}" for q in SHOWN)]
     table = Table(
         "Time in queue and on the device: theory beside measurement",
@@ -63,6 +66,18 @@ def section(run: Run) -> Section | None:
     )
     data = {"predicted": [{"model": p.model, "mean_s": p.mean_s, "p99_s": p.quantiles_s[-1]} for p in found]}
     return Section(findings, [table], plots, data)
+
+
+def _beside(measured: Prediction, predicted: Prediction) -> str:
+    ratio = measured.quantiles_s[-1] / max(predicted.quantiles_s[-1], 1e-12)
+    words = f"The measured p99 of queue and device is {ratio:.2f} times what the same arrivals would bring by theory"
+    if ratio > UNEXPLAINED:
+        return f"{words}: something else than queueing behind each other lengthened it (see the diagnosis)."
+    return (
+        f"{words}: queueing explains it."
+        if ratio > 1 / UNEXPLAINED
+        else f"{words}: the model is too pessimistic for this service."
+    )
 
 
 def _of(model: str, values: NDArray[np.float64]) -> Prediction:
@@ -127,12 +142,12 @@ def _batch_plot(evidence: Evidence, told: NDArray[np.bool_], fit: BatchFit) -> P
     sizes = np.unique(batch)
     medians = np.array([1e3 * np.median(inference[batch == b]) for b in sizes])
 
-    def draw(figure: object, on: Any) -> None:
+    def draw(figure: Any, on: Any) -> None:
         line(on, sizes.astype(float), 1e3 * (fit.time.a_s + fit.time.c_s * sizes), 0, "fit a + c b")
         on.plot(sizes, medians, "o", color=COLOURS[1], label="median of calls")
         on.set_xlabel("batch size")
         on.set_ylabel("inference time (ms)")
-        on.legend()
+        legend(figure, on, 2)
 
     return plot(
         "batch-time", "Inference time by batch size", f"{int(told.sum()):,} answers; points are medians by batch size.", draw
