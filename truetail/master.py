@@ -18,7 +18,7 @@ from truetail import manifest, messages, plugin
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
-from truetail.live import progress_line
+from truetail.live import Live, progress_line
 from truetail.run_shape import RunShape, scenario_of_shape
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class MasterRole:
         self.planned_per_s: list[int] = []
         self.epoch_mono_ns = 0
         self.clock = ClockExchange()
+        self.live = Live(self)
         self._events = manifest.events(self.folder)
         self._progress = manifest.Log(self.folder / "progress.jsonl")
         self.digest = ""
@@ -222,6 +223,7 @@ class MasterRole:
             ):
                 for member in self.fleet.by_slot:
                     self._lose(member, "has not drained in time")
+        self._progress.add(**progress_line(self, self.now_ns / 1e9))  # with every worker's last word in it
 
     def _look_for_lost(self) -> None:
         """A worker's lease runs from the sending of a snapshot, so it has surely stopped one lease after we last heard one."""

@@ -123,6 +123,10 @@ def _take_roles(engine: Engine, runner: Any, options: Any) -> None:
         engine.master.begin()
     if engine.worker is not None:
         engine.worker.begin()
+    if engine.master is not None:
+        from truetail.ui.attach import attach
+
+        attach(engine.master.live, engine.environment)
 
 
 def _wanted(environment: Environment, runner: Any, options: Any) -> bool:

@@ -39,9 +39,8 @@ def _swarm(locustfile: Path, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "truetail.swarm", "-f", str(locustfile), "--config", "/dev/null", *arguments]
 
 
-def master(locustfile: Path, folder: Path, bind: tuple[str, int], ui: tuple[str, int] | None = None) -> list[str]:
-    """The master: it waits for the scenario's workers itself, so Locust need not."""
-    view = ["--headless"] if ui is None else ["--web-host", ui[0], "--web-port", str(ui[1]), "--autostart"]
+def master(locustfile: Path, folder: Path, bind: tuple[str, int], view: Sequence[str] = ("--headless",)) -> list[str]:
+    """The master: it waits for the scenario's workers itself, so Locust need not. ``view``: Locust's options for its web UI."""
     address = ["--master-bind-host", bind[0], "--master-bind-port", str(bind[1])]
     return _swarm(locustfile, ["--master", *address, *view, "--truetail-run", str(folder)])
 

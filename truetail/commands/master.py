@@ -11,6 +11,7 @@ from truetail.children import Children
 from truetail.commands import run as run_command
 from truetail.run_shape import prepare
 from truetail.scenario import load
+from truetail.ui import options
 
 EPILOG = """The message port has no authentication: whoever reaches it can join the fleet. It listens on 127.0.0.1 unless --bind says
 otherwise; between machines use a private network or a tunnel.
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare the folder, run the master as a child until the run has ended, then report."""
+    options.check(args)
     scenario = load(args.scenario, run_command.overrides(args))
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
     signal.signal(signal.SIGTERM, run_command.as_interrupt)
@@ -38,8 +40,9 @@ def run(args: argparse.Namespace) -> int:
     with Children(folder / "logs") as children:
         url = run_command.start_target(resolved, folder, children)
         run_command.start_collector(resolved, folder, url, children)
-        ui = ("127.0.0.1", args.ui_port) if args.ui else None
-        master = children.start("master", roles.master(locustfile, folder, (args.bind, args.port), ui))
+        command = roles.master(locustfile, folder, (args.bind, args.port), options.master_arguments(args))
+        master = children.start("master", command, options.master_environment(args))
+        options.announce(args)
         print(f"waiting for {resolved['fleet']['workers']} workers on {args.bind}:{args.port}", file=sys.stderr, flush=True)
         interrupted = run_command.follow(master, folder, run_command.progress_mode(args))
     run_command.note_end(folder, interrupted)

@@ -16,7 +16,8 @@ from truetail.children import Children, wait_until
 from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
 from truetail.progress import Progress
 from truetail.run_shape import prepare
-from truetail.scenario import Scenario, load
+from truetail.scenario import load
+from truetail.ui import options
 
 MASTER_GRACE_S = 60.0
 """Beyond the master's own deadlines: it ends by itself, this is for a master that hangs."""
@@ -45,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="override a scenario value, e.g. arrivals.rate=120/s; repeatable",
     )
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
-    parser.add_argument("--ui", action="store_true", help="serve Locust's web UI on 127.0.0.1 while the test runs")
-    parser.add_argument("--ui-port", type=int, default=8089, metavar="PORT", help="its port (default: 8089)")
+    options.add_arguments(parser)
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--quiet", action="store_true", help="no progress, only the verdict")
     shown.add_argument(
@@ -67,6 +67,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """The whole run; returns the verdict's exit code."""
+    options.check(args)
     scenario = load(args.scenario, overrides(args))
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
     signal.signal(signal.SIGTERM, as_interrupt)
@@ -74,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
     folder = prepare(args.out, resolved, args.scenario.name, resolved["target"].get("url") or "")
     try:
         with Children(folder / "logs") as children:
-            interrupted = _swarm(args, scenario, folder, locustfile, children)
+            master = start_fleet(args, resolved, folder, locustfile, children, options.master_environment(args))
+            interrupted = follow(master, folder, progress_mode(args))
+            if manifest.read(folder)["state"] == "planned" and not interrupted:
+                raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
     except TargetNotReady as error:
         _give_up(folder, "target-not-ready")
         raise TargetNotReady(*error.faults, f"nothing was sent; see {folder}/logs") from None
@@ -89,22 +93,24 @@ def as_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _swarm(args: argparse.Namespace, scenario: Scenario, folder: Path, locustfile: Path, children: Children) -> bool:
-    """Start everything, wait for the master; whether the run was interrupted."""
-    resolved = scenario.resolved()
+def start_fleet(
+    args: argparse.Namespace,
+    resolved: Mapping[str, Any],
+    folder: Path,
+    locustfile: Path,
+    children: Children,
+    environment: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
+    """Start everything; the master's process."""
     url = start_target(resolved, folder, children)
     start_collector(resolved, folder, url, children)
     port = roles.free_port()
-    ui = ("127.0.0.1", args.ui_port) if args.ui else None
-    master = children.start("master", roles.master(locustfile, folder, ("127.0.0.1", port), ui))
+    command = roles.master(locustfile, folder, ("127.0.0.1", port), options.master_arguments(args))
+    master = children.start("master", command, environment)
     for i in range(resolved["fleet"]["workers"]):
         children.start(f"worker-{i}", roles.worker(locustfile, f"worker-{i}", ("127.0.0.1", port)))
-    if ui and not args.quiet:
-        print(f"web UI: http://{ui[0]}:{ui[1]}", file=sys.stderr, flush=True)
-    interrupted = follow(master, folder, progress_mode(args))
-    if manifest.read(folder)["state"] == "planned" and not interrupted:
-        raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
-    return interrupted
+    options.announce(args)
+    return master
 
 
 def progress_mode(args: argparse.Namespace) -> str:
