@@ -70,6 +70,11 @@ def mean_times(source: Source) -> Iterator[tuple[str, Series]]:
         bare, brace, labels = name.partition("{")
         if not total.counter or not TIMED.search(bare):
             continue
+        if (
+            bare.endswith("_summary_us_sum")
+            and f"{bare.replace('_summary_us_sum', '_duration_us')}{brace}{labels}" in source.series
+        ):
+            continue  # Triton tells the same twice
         if bare.endswith("_sum"):
             count = source.series.get(f"{bare.removesuffix('_sum')}_count{brace}{labels}")
             factor = 1e-3 if "_us_" in bare or bare.endswith("_us_sum") else 1e3

@@ -123,8 +123,11 @@ def _dress(axis: Any, title: str, unit: str, floor: float | None) -> None:
     axis.tick_params(labelsize=8)
     if floor is not None:
         axis.set_ylim(bottom=floor)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize=7, loc="upper left", ncols=2)
+    labels = axis.get_legend_handles_labels()[1]
+    if labels and max(map(len, labels)) <= LABEL // 2:
+        axis.legend(fontsize=7, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1, ncols=3)
+    elif labels:
+        axis.legend(fontsize=6.5, loc="upper left", ncols=1)
 
 
 def _mark(axis: Any, marks: Marks, end_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         sidecar.finish()
         return 2
     announce(sidecar, port)
+    gc.collect()
+    gc.freeze()  # what lives now lives to the end: later collections need not walk it
     end_ns = time.monotonic_ns() + args.duration if args.duration else None
     while not told and not stop.is_set() and (end_ns is None or time.monotonic_ns() < end_ns):
         sidecar.watch(time.monotonic_ns())

@@ -22,6 +22,7 @@ FORMAT = "truetail-collector/1"
 PART_BYTES = 256 << 20
 TOTAL_BYTES = 8 << 30
 LINE_BYTES = 4 << 20
+ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def safe_name(text: str) -> str:
@@ -43,9 +44,9 @@ def strict(value: Any) -> Any:
 def encode(line: Mapping[str, Any]) -> bytes:
     """One JSONL line; the tree is only walked for values that strict JSON cannot hold when there are any."""
     try:
-        text = json.dumps(line, allow_nan=False, separators=(",", ":"))
+        text = ENCODER.encode(line)
     except ValueError:
-        text = json.dumps(strict(line), allow_nan=False, separators=(",", ":"))
+        text = ENCODER.encode(strict(line))
     return text.encode() + b"\n"
 
 

@@ -110,7 +110,6 @@ FAST: dict[str, Reading] = {
     "memory": first_of(_memory, _memory_old),
     "power": lambda h: {"power_w": nv.nvmlDeviceGetPowerUsage(h) / 1000},
     "clock_sm": lambda h: {"clock_sm_mhz": nv.nvmlDeviceGetClockInfo(h, nv.NVML_CLOCK_SM)},
-    "clock_memory": lambda h: {"clock_memory_mhz": nv.nvmlDeviceGetClockInfo(h, nv.NVML_CLOCK_MEM)},
     "event_reasons": first_of(
         lambda h: {"event_reasons": decode_reasons(nv.nvmlDeviceGetCurrentClocksEventReasons(h))},
         lambda h: {"event_reasons": decode_reasons(nv.nvmlDeviceGetCurrentClocksThrottleReasons(h))},
@@ -122,6 +121,7 @@ SLOW: dict[str, Reading] = {
         lambda h: {"temperature_gpu_celsius": nv.nvmlDeviceGetTemperature(h, nv.NVML_TEMPERATURE_GPU)},
     ),
     "power_limit": lambda h: {"power_limit_w": nv.nvmlDeviceGetEnforcedPowerLimit(h) / 1000},
+    "clock_memory": lambda h: {"clock_memory_mhz": nv.nvmlDeviceGetClockInfo(h, nv.NVML_CLOCK_MEM)},
     "clock_sm_max": lambda h: {"clock_sm_max_mhz": nv.nvmlDeviceGetMaxClockInfo(h, nv.NVML_CLOCK_SM)},
     "performance_state": lambda h: {"performance_state": nv.nvmlDeviceGetPerformanceState(h)},
     "ecc": _ecc,
@@ -212,31 +212,30 @@ class Gpm:
         """Raises NVMLError where the GPU does not offer them."""
         if not nv.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             raise nv.NVMLError(nv.NVML_ERROR_NOT_SUPPORTED)
-        self.older, self.newer = nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()
-        self.ask = nv.c_nvmlGpmMetricsGet_t()
-        self.ask.version, self.ask.numMetrics = nv.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
-        for slot, (metric, _) in enumerate(GPM_METRICS.values()):
-            self.ask.metrics[slot].metricId = metric
-        begin = type(self.ask).metrics.offset
-        self.answers = memoryview(self.ask).cast("B")[begin : begin + len(GPM_METRICS) * self.LAYOUT.size]
+        one, two = nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()
+        self.turns = [(one, *self._question(two, one)), (two, *self._question(one, two))]
         self.primed = False
+
+    def _question(self, older: Any, newer: Any) -> tuple[Any, memoryview]:
+        """What is asked between two buffers, and where the answers will lie; built once, since filling it costs more than asking."""
+        ask = nv.c_nvmlGpmMetricsGet_t()
+        ask.version, ask.numMetrics, ask.sample1, ask.sample2 = nv.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS), older, newer
+        for slot, (metric, _) in enumerate(GPM_METRICS.values()):
+            ask.metrics[slot].metricId = metric
+        begin = type(ask).metrics.offset
+        return ask, memoryview(ask).cast("B")[begin : begin + len(GPM_METRICS) * self.LAYOUT.size]
 
     def read(self, handle: Any) -> Mapping[str, Any]:
         """The metrics since the last call; nothing at the first one, and no metric that failed."""
-        self.older, self.newer = self.newer, self.older
-        nv.nvmlGpmSampleGet(handle, self.newer)
+        newer, ask, answers = self.turns[0]
+        self.turns.reverse()
+        nv.nvmlGpmSampleGet(handle, newer)
         if not self.primed:
             self.primed = True
             return {}
-        self.ask.sample1, self.ask.sample2 = self.older, self.newer
-        nv.nvmlGpmMetricsGet(self.ask)
-        return {
-            name: value * factor
-            for (name, (_, factor)), (_, code, value, *_) in zip(
-                GPM_METRICS.items(), self.LAYOUT.iter_unpack(self.answers), strict=True
-            )
-            if code == nv.NVML_SUCCESS
-        }
+        nv.nvmlGpmMetricsGet(ask)
+        told = zip(GPM_METRICS.items(), self.LAYOUT.iter_unpack(answers), strict=True)
+        return {name: value * factor for (name, (_, factor)), (_, code, value, *_) in told if code == nv.NVML_SUCCESS}
 
 
 class Fields:

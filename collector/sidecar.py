@@ -183,4 +183,5 @@ def announce(sidecar: Sidecar, port: int) -> None:
     """One line on stderr that says what was started."""
     sources = ", ".join(f"{s.source.folder}/{s.source.name}" for s in sidecar.samplers) or "nothing but GPUs"
     page = f"; metrics on http://127.0.0.1:{port}/metrics" if port >= 0 else ""
-    print(f"collector: sampling {sources} into {sidecar.out}{page}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"collector: sampling {sources} into {sidecar.out}{page}\n")  # in one piece: other threads log there too
+    sys.stderr.flush()

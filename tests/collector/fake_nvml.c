@@ -140,9 +140,9 @@ static int event_set, registered[DEVICES];
 int nvmlEventSetCreate(void **set) { GATE("nvmlEventSetCreate", NULL); *set = &event_set; return SUCCESS; }
 int nvmlDeviceRegisterEvents(device_t d, ull types, void *set) { (void)types; (void)set; GATE("nvmlDeviceRegisterEvents", d); registered[d->index] = 1; return SUCCESS; }
 int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms) { (void)set; static ull last; ull now = 0, xid;
-  for (unsigned waited = 0; waited <= timeout_ms; waited += 100) { GATE("nvmlEventSetWait", NULL); number("xid_seq", &now);
+  for (unsigned waited = 0; waited <= timeout_ms; waited += 250) { GATE("nvmlEventSetWait", NULL); number("xid_seq", &now);
     if (now > last) { last = now; for (int i = 0; i < 100; i++) if (registered[i] && !of(&devices[i], "xid", &xid)) { *event = (struct event){&devices[i], 8, xid, ~0u, ~0u}; return SUCCESS; } }
-    if (now < last) last = now; usleep(100000); }
+    if (now < last) last = now; usleep(250000); }
   return TIMED_OUT; }
 #ifndef OLD_DRIVER
 struct memory2 { unsigned version; ull total, reserved, free, used; };

@@ -74,7 +74,7 @@ def test_fake_gpus_end_to_end(
     """Power, throttling, a lost GPU and a simulated device pass from the C library to the chapter, at the right instants."""
     device = {"source": "simulated", "devices": [{"index": 0, "busy_share": 0.5, "power_w": 80.0, "throttling": False}]}
     served.answer = (200, json.dumps(device).encode())
-    process = collect("--out", str(tmp_path), "--gpu", "yes", "--host-name", "h", "--host-period", "200ms",
+    process = collect("--out", str(tmp_path), "--gpu", "yes", "--host-name", "h", "--no-host",
                       "--simulated", f"target={served.url}", env=fake_nvml.environment())  # fmt: skip
     path = tmp_path / "gpu/h.jsonl"
     wait_until(lambda: path.exists() and '"gpu":1' in path.read_text())
