@@ -25,7 +25,9 @@ TRACE_OPTIONS: tuple[tuple[str, str, float | str, str], ...] = (
 def _add_options(parser: LocustArgumentParser, **_: Any) -> None:
     if "--trace" in parser._option_string_actions:
         return
-    group = parser.add_argument_group("Truetail replay", "The trace of ReplayShape; each option in place of the shape's attribute")
+    group = parser.add_argument_group(
+        "Truetail replay", "The trace of ReplayShape; each option in place of the shape's attribute"
+    )
     for name, attribute, default, text in TRACE_OPTIONS:
         variable = f"TRUETAIL_{attribute.upper()}"
         help_text = f"{text} (default: the shape's own)"
@@ -33,7 +35,8 @@ def _add_options(parser: LocustArgumentParser, **_: Any) -> None:
 
 
 class ReplayShape(OpenLoopShape):
-    """The arrivals of a trace, by every timestamp or by a process fitted to them; ``trace_more`` holds further fields of a scenario's trace.
+    """The arrivals of a trace, by every timestamp or by a process fitted to them; ``trace_more`` holds further fields of a
+    scenario's trace.
 
     Its rate is the trace's, so ``--rate`` has no influence.
     """

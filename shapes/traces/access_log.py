@@ -1,7 +1,7 @@
 """nginx and Apache access logs in the common and the combined format, with an optional last field for the time taken.
 
-nginx writes its time when a request is done and ``$request_time`` in seconds with a fraction; Apache writes when it arrived and ``%D`` in
-whole microseconds. The last field's form therefore tells which time it is; ``time_is`` states it otherwise.
+nginx writes its time when a request is done and ``$request_time`` in seconds with a fraction; Apache writes when it arrived
+and ``%D`` in whole microseconds. The last field's form therefore tells which time it is; ``time_is`` states it otherwise.
 """
 
 from __future__ import annotations

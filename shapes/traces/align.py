@@ -17,9 +17,9 @@ def wall_clock_shift_ns(
 ) -> tuple[int, int]:
     """(shift, period): added to times from the recording's start, the shift puts them where the wall clock reads as it did.
 
-    The period is a day for a recording of a day or more, else an hour: minute and second agree, the hour only in long recordings. A
-    recording longer than its period is joined in the middle (a negative shift); a shorter one waits. Raises TraceError for a recording
-    that does not know its wall clock.
+    The period is a day for a recording of a day or more, else an hour: minute and second agree, the hour only in long
+    recordings. A recording longer than its period is joined in the middle (a negative shift); a shorter one waits. Raises
+    TraceError for a recording that does not know its wall clock.
     """
     if clock == "start":
         raise TraceError(f"{place}: this trace counts from its own start, so it has no wall clock to keep to; use align: start")

@@ -50,7 +50,9 @@ def _over_and_over(recording: Recording) -> Iterator[Rows]:
 
 
 class Bootstrap:
-    """Arrival k carries a row drawn with replacement from a uniform sample of the recording; sessions are left out, being torn apart."""
+    """Arrival k carries a row drawn with replacement from a uniform sample of the recording; sessions are left out, being
+    torn apart.
+    """
 
     def __init__(self, recording: Recording, seed: int) -> None:
         self._seed = seed

@@ -1,7 +1,7 @@
 """Counts per function and minute (the Azure Functions form): a rate curve, from which arrivals are drawn.
 
-Within a minute the instants are drawn uniformly (what a Poisson process with that count does): the counts are the trace's, the instants
-are not, and inspecting the trace below a minute shows the draw.
+Within a minute the instants are drawn uniformly (what a Poisson process with that count does): the counts are the trace's,
+the instants are not, and inspecting the trace below a minute shows the draw.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def is_header(fields: Sequence[str]) -> bool:
     """Whether a header line has columns 1, 2, 3, ... of minutes, after any names."""
     minutes = [field for field in fields if _MINUTE.fullmatch(field.strip())]
     names = [field.strip() for field in fields if field not in minutes]
-    return len(minutes) >= 2 and all(_NAME.fullmatch(name) for name in names) and [int(minute) for minute in minutes] == list(range(1, len(minutes) + 1))
+    return (
+        len(minutes) >= 2
+        and all(_NAME.fullmatch(name) for name in names)
+        and [int(minute) for minute in minutes] == list(range(1, len(minutes) + 1))
+    )
 
 
 def read(source: Source, drops: Drops) -> Iterator[Rows]:
@@ -74,7 +78,9 @@ def totals(source: Source, drops: Drops) -> Ints:
 
 
 def drawn(counts: Ints, width_ns: int, seed: int) -> Iterator[Rows]:
-    """Sorted instants, uniform within each bin of ``width_ns``; bins of very many arrivals are drawn slice by slice (binomially)."""
+    """Sorted instants, uniform within each bin of ``width_ns``; bins of very many arrivals are drawn slice by slice
+    (binomially).
+    """
     for number, count in enumerate(counts.tolist()):
         random = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), number]))
         slices = max(1, -(-count // MOST_ARRIVALS_AT_ONCE))

@@ -1,4 +1,6 @@
-"""Rows of a delimited text file with a header: whole blocks by Arrow where they are regular, record by record where they are not."""
+"""Rows of a delimited text file with a header: whole blocks by Arrow where they are regular, record by record where they are
+not.
+"""
 
 from __future__ import annotations
 

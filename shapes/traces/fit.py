@@ -1,8 +1,9 @@
 """A rate curve, a spacing and a dispersion fitted to a trace, in one streamed pass.
 
-The rate is the count per window; neighbouring windows whose counts do not differ more than chance allows are joined, since a rate curve
-that follows the noise of its own counts would double the variance of what is drawn from it. Within the windows, the index of dispersion
-of the counts in tenths of a window says how bursty arrivals are; a gamma spacing is chosen that has the same.
+The rate is the count per window; neighbouring windows whose counts do not differ more than chance allows are joined, since a
+rate curve that follows the noise of its own counts would double the variance of what is drawn from it. Within the windows,
+the index of dispersion of the counts in tenths of a window says how bursty arrivals are; a gamma spacing is chosen that has
+the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted trace: rates[i] from edges_s[i] to edges_s[i + 1] (s from the window's start), and how arrivals scatter around it."""
+    """A fitted trace: rates[i] from edges_s[i] to edges_s[i + 1] (s from the window's start), and how arrivals scatter
+    around it.
+    """
 
     n: int
     length_s: float
@@ -144,8 +147,9 @@ def _gap_cv(sums: Floats, rates: Floats, edges_s: Floats, width_s: float) -> flo
 def joined(edges: Floats, counts: Floats, dispersion: float) -> tuple[Floats, Floats]:
     """(edges, rates) with neighbours joined, the most alike first, until all differ by more than chance lets them.
 
-    The variance of a count is taken as ``dispersion`` times its mean. In each round all pairs join that are more alike than the pairs
-    beside them, so rounds are few; equal differences (as between empty windows) are put in an order by chance, with a fixed seed.
+    The variance of a count is taken as ``dispersion`` times its mean. In each round all pairs join that are more alike than
+    the pairs beside them, so rounds are few; equal differences (as between empty windows) are put in an order by chance,
+    with a fixed seed.
     """
     random = np.random.Generator(np.random.Philox(11))
     most = max(JOIN_Z_SQUARED, JOIN_PER_LOG * math.log(len(counts)))
@@ -170,7 +174,8 @@ def joined(edges: Floats, counts: Floats, dispersion: float) -> tuple[Floats, Fl
 def spacing_cv(dispersion: float, mean: float, gap_cv: float) -> float:
     """The CV of the gamma gaps whose counts, at ``mean`` a part of a window, have this index of dispersion within windows.
 
-    Found by bisection on a simulation with a fixed seed. Where parts are too thin to tell, the gaps' own CV; Poisson's 1 without gaps.
+    Found by bisection on a simulation with a fixed seed. Where parts are too thin to tell, the gaps' own CV; Poisson's 1
+    without gaps.
     """
     if math.isnan(dispersion) or mean < LEAST_MEAN_FOR_DISPERSION:
         return float(np.clip(gap_cv, *CV_RANGE)) if not math.isnan(gap_cv) else 1.0

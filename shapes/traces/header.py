@@ -66,7 +66,9 @@ _MOST_COLUMNS = 5000
 
 @dataclass(frozen=True)
 class Layout:
-    """Where our columns stand in a file's: ``index`` by our name, ``names`` theirs; ``unit`` of time as its name tells ("auto")."""
+    """Where our columns stand in a file's: ``index`` by our name, ``names`` theirs; ``unit`` of time as its name tells
+    ("auto").
+    """
 
     names: Sequence[str]
     index: Mapping[str, int]
@@ -139,7 +141,8 @@ def delimiter_of(text: str) -> str:
 
 
 def find_layout(block: LineBlock, source: Source, mapping: Mapping[str, str], drops: Drops) -> Layout:
-    """The layout of a delimited file, from its first line that is not blank. Without a header columns go by number, or there is one.
+    """The layout of a delimited file, from its first line that is not blank. Without a header columns go by number, or there
+    is one.
 
     Raises TraceError when the line names no time, or is data whose columns nobody has named.
     """
@@ -154,7 +157,7 @@ def find_layout(block: LineBlock, source: Source, mapping: Mapping[str, str], dr
         raise TraceError(f"{where}: the header has a quote that is not closed, or more than {_MOST_COLUMNS} columns")
     names = [name.strip() for name in names]
     skipped = line - block.first_line
-    if mapping and all(str(theirs).isdigit() for theirs in mapping.values()) or (len(names) == 1 and is_time(names[0], source)):
+    if (mapping and all(str(theirs).isdigit() for theirs in mapping.values())) or (len(names) == 1 and is_time(names[0], source)):
         numbered = [str(number + 1) for number in range(len(names))]
         plain = layout_of(numbered, mapping or {"time": "1"}, where)
         header = not is_time(names[plain.index["time"]], source)

@@ -1,4 +1,6 @@
-"""What a trace looks like: rate over time, dispersion of counts, gaps, bursts on the hour, sizes. One streamed pass, bounded memory."""
+"""What a trace looks like: rate over time, dispersion of counts, gaps, bursts on the hour, sizes. One streamed pass, bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -123,8 +125,8 @@ class Inspection:
         self.gap_sum, self.gap_squares = self.gap_sum + float(seconds.sum()), self.gap_squares + float((seconds * seconds).sum())
         self.equal += int((gaps == 0).sum())
         ends = times[len(times) - len(gaps) :]
-        largest = np.argpartition(gaps, -min(GAPS_SHOWN, len(gaps)))[-GAPS_SHOWN:] if len(gaps) else []
-        found = [(int(gaps[at]), int(ends[at] - gaps[at] - self.first_ns)) for at in largest]
+        largest = np.argpartition(gaps, -min(GAPS_SHOWN, len(gaps)))[-GAPS_SHOWN:] if len(gaps) else gaps
+        found = [(int(gaps[at]), int(ends[at] - gaps[at] - self.first_ns)) for at in largest.tolist()]
         self.longest = heapq.nlargest(GAPS_SHOWN, self.longest + found)
 
     def _add_columns(self, rows: Rows) -> None:
@@ -158,7 +160,9 @@ class Inspection:
         return math.sqrt(max(0.0, self.gap_squares / gaps - mean * mean)) / mean
 
     def on_the_hour(self) -> dict[str, Any] | None:
-        """Arrivals in minute 0 of the hour against the other minutes; None for a trace without wall clock or of fewer than 3 hours."""
+        """Arrivals in minute 0 of the hour against the other minutes; None for a trace without wall clock or of fewer than 3
+        hours.
+        """
         hours = self.span_s / 3600
         if self.clock == "start" or hours < HOURS_NEEDED:
             return None

@@ -32,8 +32,8 @@ class LineBlock(NamedTuple):
 def line_blocks(path: Path, drops: Drops, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """The lines of ``path`` in blocks of about ``block_bytes``.
 
-    A line longer than LONGEST_LINE_BYTES is dropped and counted. Raises TraceError for what is no text in UTF-8 (or its subsets), for a
-    damaged gzip file, and for one that expands beyond proportion.
+    A line longer than LONGEST_LINE_BYTES is dropped and counted. Raises TraceError for what is no text in UTF-8 (or its
+    subsets), for a damaged gzip file, and for one that expands beyond proportion.
     """
     line, rest, skipping = 1, b"", False
     for number, chunk in enumerate(_chunks(path, block_bytes)):
@@ -61,7 +61,9 @@ def line_blocks(path: Path, drops: Drops, block_bytes: int = BLOCK_BYTES) -> Ite
 
 
 def lines_of(block: LineBlock, drops: Drops) -> Iterator[tuple[int, str]]:
-    """(line number, text without its end) of a block. Blank lines are noted and skipped; bytes that are not UTF-8 are replaced, noted."""
+    """(line number, text without its end) of a block. Blank lines are noted and skipped; bytes that are not UTF-8 are
+    replaced, noted.
+    """
     if block.data.isspace():
         drops.note("blank line", block.data.count(b"\n") or 1)
         return

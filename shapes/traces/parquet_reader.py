@@ -1,4 +1,6 @@
-"""Rows of a Parquet file, batch by batch; time as a timestamp, a number with a known unit, or text. The "line" is the row's number."""
+"""Rows of a Parquet file, batch by batch; time as a timestamp, a number with a known unit, or text. The "line" is the row's
+number.
+"""
 
 from __future__ import annotations
 

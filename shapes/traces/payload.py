@@ -1,7 +1,8 @@
 """Payloads built from sizes where a trace tells only those: the same for the same arrival and seed, on every worker.
 
-Prompts are made of common short words, about one token each in the usual vocabularies; the exact number depends on the tokenizer.
-Where the trace has hash ids of prefix blocks, the same id gives the same text, so that a prefix cache hits as it did in production.
+Prompts are made of common short words, about one token each in the usual vocabularies; the exact number depends on the
+tokenizer. Where the trace has hash ids of prefix blocks, the same id gives the same text, so that a prefix cache hits as it
+did in production.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import numpy as np
 
 from shapes.mix import uniforms
 
-WORDS = (
-    "the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were "
-    "we when your can said there use an each which she do how their if will up other about out many then them these so some her would "
-    "make like him into time has look two more write go see number no way could people my than first water been call who oil its now"
-).split()
+_COMMON = """
+the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were
+we when your can said there use an each which she do how their if will up other about out many then them these so some her would
+make like him into time has look two more write go see number no way could people my than first water been call who oil its now
+"""
+WORDS = _COMMON.split()
 HASH_BLOCK_TOKENS = 512
 MOST_TOKENS = 2_000_000
 

@@ -13,7 +13,9 @@ COLUMNS = 600
 
 
 def rate_curve(inspection: Inspection, columns: int = COLUMNS) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
-    """(starts in s, mean rate and width of a bin): counts of whole seconds (or minutes, for very long traces) in at most ``columns``."""
+    """(starts in s, mean rate and width of a bin): counts of whole seconds (or minutes, for very long traces) in at most
+    ``columns``.
+    """
     width_s, counts = next((width, held.values) for width, held in inspection.counts.items() if held.values is not None)
     counts = counts[: inspection.counts[width_s].highest + 1]
     together = -(-len(counts) // columns)

@@ -17,26 +17,35 @@ from shapes.traces.times import SECOND_NS
 
 
 class Recording:
-    """Rows of a window of a trace. ``drops`` is what the latest whole reading lost; a reading under way has its own until it ends."""
+    """Rows of a window of a trace. ``drops`` is what the latest whole reading lost; a reading under way has its own until it
+    ends.
+    """
 
     def __init__(self, spec: TraceSpec) -> None:
         self.spec = spec
         self.drops = Drops(spec.source.path.name)
 
-    def _ordered(self, times_only: bool) -> Iterator[Rows]:
+    def _unordered(self, times_only: bool) -> Iterator[Rows]:
         spec = self.spec
         self.drops = Drops(spec.source.path.name, spec.strict)
-        source = dataclasses.replace(spec.source, times_only=times_only)
-        return ordered(open_rows(source, spec.format, self.drops), self.drops, spec.order, spec.reorder_window_s)
+        return open_rows(dataclasses.replace(spec.source, times_only=times_only), spec.format, self.drops)
+
+    def _ordered(self, times_only: bool) -> Iterator[Rows]:
+        return ordered(self._unordered(times_only), self.drops, self.spec.order, self.spec.reorder_window_s)
 
     @cached_property
     def _first(self) -> tuple[int, str]:
-        rows = next(self._ordered(times_only=True), None)
-        if rows is None:
+        if self.spec.order == "sort":  # the earliest time needs no sorting
+            blocks = ((int(rows.times_ns.min()), rows.clock) for rows in self._unordered(times_only=True))
+            earliest = min(blocks, default=None)
+        else:
+            rows = next(self._ordered(times_only=True), None)
+            earliest = None if rows is None else (int(rows.times_ns[0]), rows.clock)
+        if earliest is None:
             raise TraceError(
                 f"{self.spec.source.path.name}: no arrivals; " + ("; ".join(self.drops.lines()) or "the file has no rows")
             )
-        return int(rows.times_ns[0]), rows.clock
+        return earliest
 
     @property
     def origin_ns(self) -> int:
@@ -49,7 +58,9 @@ class Recording:
         return self._first[1]
 
     def rows(self, times_only: bool = False) -> Iterator[Rows]:
-        """The window's rows, ordered, times from the window's start (0 <= t < to - from). Raises TraceError when there are none."""
+        """The window's rows, ordered, times from the window's start (0 <= t < to - from). Raises TraceError when there are
+        none.
+        """
         origin_ns = self.origin_ns
         length_ns = 2**62 if self.spec.to_ns is None else self.spec.to_ns - self.spec.from_ns
         found = False
@@ -69,7 +80,9 @@ class Recording:
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """(arrivals in the window, length in ns); an open window ends a mean gap after its last arrival. Reads the window once."""
+        """(arrivals in the window, length in ns); an open window ends a mean gap after its last arrival. Reads the window
+        once.
+        """
         n = last = 0
         for rows in self.rows(times_only=True):
             n, last = n + len(rows.times_ns), int(rows.times_ns[-1])

@@ -23,8 +23,9 @@ OUTLIER = "a lone time ahead of both its neighbours by more than the reorder win
 def ordered(rows: Iterable[Rows], drops: Drops, order: str = "window", window_s: float = WINDOW_S) -> Iterator[Rows]:
     """The same rows, sorted by time; equal times keep the file's order. Raises TraceError for an order that is not known.
 
-    In a window, a row that comes later than ``window_s`` behind the latest time seen is dropped by name, as is a lone row that far ahead
-    of both its neighbours (else one wrong row would make all that follow late). Memory: at most about MOST_ROWS_HELD rows.
+    In a window, a row that comes later than ``window_s`` behind the latest time seen is dropped by name, as is a lone row
+    that far ahead of both its neighbours (else one wrong row would make all that follow late). Memory: at most about
+    MOST_ROWS_HELD rows.
     """
     if order not in ORDERS:
         raise TraceError(f"{drops.file}: order {quoted(order)} is not one of {', '.join(ORDERS)}")
@@ -57,7 +58,9 @@ def _without_outliers(blocks: Iterable[Rows], drops: Drops, window_ns: int) -> I
 
 
 def _ahead(times: Ints, before_ns: int | None, window_ns: int) -> Flags:
-    """For all but the last time: more than the window ahead of the one before and the one after, which is not behind the one before."""
+    """For all but the last time: more than the window ahead of the one before and the one after, which is not behind the one
+    before.
+    """
     earlier = np.concatenate([[times[1] if before_ns is None else before_ns], times[:-2]])
     now, later = times[:-1], times[1:]
     alone: Flags = (now - earlier > window_ns) & (now - later > window_ns) & (later >= earlier - window_ns)

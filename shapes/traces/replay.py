@@ -26,7 +26,8 @@ MOST_LOOPS = 100_000
 
 
 def open_trace(spec: Mapping[str, Any], duration_s: float, seed: int, epoch_wall_s: float = 0.0) -> Replay:
-    """The replay that a resolved scenario's ``trace`` asks for (:mod:`shapes.traces.spec`); a pure function of its arguments and the file.
+    """The replay that a resolved scenario's ``trace`` asks for (:mod:`shapes.traces.spec`); a pure function of its arguments
+    and the file.
 
     Raises TraceError (a ValueError) when the spec is wrong or the trace cannot be read.
     """
@@ -96,7 +97,9 @@ class Replay:
         return superposed([self._copy(number, shift) for number, shift in enumerate(shifts)])
 
     def _copy(self, copy: int, displaced_ns: int) -> Iterator[Rows]:
-        """One copy of the recording, begun ``displaced_ns`` into it; what came before that follows at the end, so none is lost."""
+        """One copy of the recording, begun ``displaced_ns`` into it; what came before that follows at the end, so none is
+        lost.
+        """
         spec = self.spec
         number = 0
         for cycle in itertools.count():

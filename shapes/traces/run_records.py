@@ -17,7 +17,9 @@ CARRIED = {"name": "name", "prompt_tokens": "tokens_in", "output_tokens": "token
 
 
 def read(source: Source, drops: Drops) -> Iterator[Rows]:
-    """The run's arrivals in order, over all its workers. Raises TraceError when the records are not Parquet yet, or none are there."""
+    """The run's arrivals in order, over all its workers. Raises TraceError when the records are not Parquet yet, or none are
+    there.
+    """
     import duckdb
 
     folder = source.path if source.path.name == "records" else source.path / "records"
@@ -31,6 +33,7 @@ def read(source: Source, drops: Drops) -> Iterator[Rows]:
         )
     with duckdb.connect(config={"memory_limit": "128MB", "threads": 1}) as database:
         try:
+            database.execute("SET enable_progress_bar = false")  # it would be printed among our output
             yield from _rows(database, files, drops)
         except duckdb.Error as fault:
             raise TraceError(f"{source.path}: the records cannot be read: {str(fault).splitlines()[0][:160]}") from None

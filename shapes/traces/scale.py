@@ -1,11 +1,11 @@
 """More or less traffic from one trace: compress time, keep a share of the arrivals, or superpose copies of it.
 
-What each does to burstiness (index of dispersion I over windows of length w):
-compression by c keeps the pattern and its gap CV, and moves I(w) to I(w / c): bursts stay as large, and come c times as often.
-Thinning to a share p gives 1 + p (I - 1): towards Poisson, bursts are broken up.
-Superposing n copies, each begun at another place of the trace, keeps I where copies are displaced by more than w, at n times the rate: a
-burst stays as large, among n times the traffic, and gaps tend to Poisson's once bursts of different copies overlap. Over longer w, as with
-copies at the same place, I is n times as large. Arrivals at the same instant stay together under all but thinning.
+What each does to burstiness (index of dispersion I over windows of length w): compression by c keeps the pattern and its gap
+CV, and moves I(w) to I(w / c): bursts stay as large, and come c times as often. Thinning to a share p gives 1 + p (I - 1):
+towards Poisson, bursts are broken up. Superposing n copies, each begun at another place of the trace, keeps I where copies
+are displaced by more than w, at n times the rate: a burst stays as large, among n times the traffic, and gaps tend to
+Poisson's once bursts of different copies overlap. Over longer w, as with copies at the same place, I is n times as large.
+Arrivals at the same instant stay together under all but thinning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ EFFECTS = {
 
 
 def thinned(rows: Rows, first: int, keep: float, seed: int, copy: int) -> Rows:
-    """About a share ``keep`` of the rows (the first of which has number ``first``), by the seed; a session stays or goes as a whole."""
+    """About a share ``keep`` of the rows (the first of which has number ``first``), by the seed; a session stays or goes as
+    a whole.
+    """
     if keep >= 1.0:
         return rows
     draws = uniforms(np.arange(first, first + len(rows.times_ns)), seed, f"thin-{copy}")

@@ -1,7 +1,8 @@
-"""ServeGen's client files: a rate and a law of the gaps per window (start s, rate/s, CV, law, shape, scale), realised as arrivals.
+"""ServeGen's client files: a rate and a law of the gaps per window (start s, rate/s, CV, law, shape, scale), realised as
+arrivals.
 
-Gaps are drawn in each window from its own law (Gamma or Weibull, mean 1/rate), starting anew at the window's start at a random point of
-a gap. The file holds parameters, not arrivals, so the instants are a draw by the seed.
+Gaps are drawn in each window from its own law (Gamma or Weibull, mean 1/rate), starting anew at the window's start at a
+random point of a gap. The file holds parameters, not arrivals, so the instants are a draw by the seed.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ def sorted_rows(blocks: Iterable[Rows], drops: Drops) -> Iterator[Rows]:
                 "preserve_insertion_order": False,
             }
             with duckdb.connect(config=config) as database:
+                database.execute("SET enable_progress_bar = false")  # it would be printed among our output
                 yield from _sorted(database, Path(folder), written, drops)
         except (duckdb.Error, OSError) as fault:
             raise TraceError(

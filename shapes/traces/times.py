@@ -1,7 +1,8 @@
 """Times as traces write them, as exact int64 nanoseconds: ISO 8601, epoch numbers, the common log format.
 
-Nothing goes through a binary float: an epoch second with nine digits keeps its last one. A whole column is parsed at once where every
-value is regular (:func:`column_ns`); what that refuses is parsed value by value (:func:`parse_ns`), which says what is wrong.
+Nothing goes through a binary float: an epoch second with nine digits keeps its last one. A whole column is parsed at once
+where every value is regular (:func:`column_ns`); what that refuses is parsed value by value (:func:`parse_ns`), which says
+what is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class TimeKind(NamedTuple):
 
 
 def parse_ns(raw: Any, kind: TimeKind, last_ns: int | None = None) -> int:
-    """Nanoseconds of one time. ``last_ns`` (of the row before) settles which of two an ambiguous local hour is. Raises ValueError."""
+    """Nanoseconds of one time. ``last_ns`` (of the row before) settles which of two an ambiguous local hour is. Raises
+    ValueError.
+    """
     text = "" if raw is None else str(raw).strip()
     if not text:
         raise ValueError("no time")
@@ -129,7 +132,9 @@ def _offset_s(text: str) -> int:
 
 
 def _local_seconds(whole: int, zone: str, last_ns: int | None) -> int:
-    """UTC seconds of a wall-clock reading: of two readings in the hour that repeats, the first that is not before the row before."""
+    """UTC seconds of a wall-clock reading: of two readings in the hour that repeats, the first that is not before the row
+    before.
+    """
     second_of_minute = whole % 60
     first, second = (minute + second_of_minute for minute in _local_minute_s(whole - second_of_minute, zone))
     if first > second:  # PEP 495: for a reading that the clocks skipped, fold 0 lies after fold 1
@@ -191,7 +196,9 @@ def to_int64(column: Any) -> Ints:
 
 
 def decimal_ns(column: Any) -> Ints | None:
-    """The unscaled values of an Arrow decimal128 column: ns where the scale is that of the unit. None with nulls or beyond int64."""
+    """The unscaled values of an Arrow decimal128 column: ns where the scale is that of the unit. None with nulls or beyond
+    int64.
+    """
     arrays = column.chunks if hasattr(column, "chunks") else [column]
     parts = []
     for array in arrays:
@@ -204,7 +211,8 @@ def decimal_ns(column: Any) -> Ints | None:
 
 
 def detect_kind(samples: Sequence[Any], unit: str, zone: str, where: str) -> TimeKind:
-    """The kind of time that ``samples`` (the first values of a column) are written in; ``unit`` other than "auto" is taken as stated.
+    """The kind of time that ``samples`` (the first values of a column) are written in; ``unit`` other than "auto" is taken
+    as stated.
 
     Raises TraceError, starting with ``where``, when no kind fits or the unit of a bare number cannot be told.
     """

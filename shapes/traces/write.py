@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +31,7 @@ def write_rows(blocks: Iterable[Rows], path: Path) -> int:
     try:
         count = writer(blocks, partial)
         if count:
-            os.replace(partial, path)
+            partial.replace(path)
     except OSError as fault:
         raise TraceError(f"{path}: cannot be written: {fault.strerror or fault}") from None
     finally:

@@ -1,4 +1,6 @@
-"""The command: figures, files, exit codes, and a snippet that a scenario takes. Through the real door, once in a process of its own."""
+"""The command: figures, files, exit codes, and a snippet that a scenario takes. Through the real door, once in a process of
+its own.
+"""
 
 from __future__ import annotations
 

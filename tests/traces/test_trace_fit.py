@@ -22,7 +22,9 @@ def fitted(seconds: np.ndarray[Any, Any], window_s: float | None = None, length_
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_poisson_process_is_one_piece_with_cv_1(seed: int) -> None:
-    """20,000 arrivals at 50/s: one piece (3 at most, by chance); rate, CV and dispersion (360 degrees of freedom) within 5 standard errors."""
+    """20,000 arrivals at 50/s: one piece (3 at most, by chance); rate, CV and dispersion (360 degrees of freedom) within 5
+    standard errors.
+    """
     seconds = np.cumsum(np.random.default_rng(seed).exponential(0.02, 20_000))
     found = fitted(seconds)
     assert len(found.rates_rps) <= 3
@@ -42,7 +44,9 @@ def test_gamma_gaps_give_their_cv(cv: float) -> None:
 
 
 def test_a_trend_does_not_pass_for_burstiness() -> None:
-    """A Poisson process whose rate steps 10, 100, 30/s: steps found where they are, and CV 1 although the raw gaps have far more."""
+    """A Poisson process whose rate steps 10, 100, 30/s: steps found where they are, and CV 1 although the raw gaps have far
+    more.
+    """
     random = np.random.default_rng(4)
     parts = [start + np.sort(random.uniform(0, 300, random.poisson(rate * 300))) for start, rate in ((0, 10), (300, 100), (600, 30))]
     seconds = np.concatenate(parts)
@@ -56,7 +60,8 @@ def test_a_trend_does_not_pass_for_burstiness() -> None:
 
 
 def test_joining_keeps_what_is_drawn_from_doubling_its_variance() -> None:
-    """Counts per window of a replayed Poisson trace: with each window's own count for its rate they would have dispersion 2, not 1.
+    """Counts per window of a replayed Poisson trace: with each window's own count for its rate they would have dispersion 2,
+    not 1.
 
     Twenty replays of 500 windows: the standard error of the mean dispersion is sqrt(2 / 499 / 20) = 0.014; alpha is about 1e-6.
     """
@@ -87,7 +92,9 @@ def test_too_thin_for_dispersion_falls_back_on_the_gaps() -> None:
 
 
 def test_the_model_of_a_bursty_process_has_its_dispersion(tmp_path: Any) -> None:
-    """Gamma gaps of CV 3 recorded, modelled, replayed: the replay's dispersion per second is the record's within 15 %; Poisson's is not."""
+    """Gamma gaps of CV 3 recorded, modelled, replayed: the replay's dispersion per second is the record's within 15 %;
+    Poisson's is not.
+    """
     gaps = np.random.default_rng(2).gamma(1 / 9, 0.01 * 9, 200_000)
     path = tmp_path / "bursty.csv"
     path.write_text("offset_s\n" + "\n".join(f"{second:.9f}" for second in np.cumsum(gaps)) + "\n")

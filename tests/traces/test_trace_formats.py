@@ -1,4 +1,6 @@
-"""Formats of which no public sample is at hand, in small files of our own; and every way to write the same trace reads the same."""
+"""Formats of which no public sample is at hand, in small files of our own; and every way to write the same trace reads the
+same.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_envoy(samples: Path, read_whole: Callable[..., Any]) -> None:
 
 
 def test_nginx_ends_become_starts(samples: Path, read_whole: Callable[..., Any]) -> None:
-    """nginx logs when a request is done and a fraction of seconds that it took: start = end - duration, in the order of arrival."""
+    """nginx logs when a request is done and a fraction of seconds that it took: start = end - duration, in the order of
+    arrival.
+    """
     rows, recording = read_whole(samples / "nginx.log", order="sort")
     assert (rows.times_ns - T0).tolist() == [500_000_000, 4_750_000_000, 4_996_000_000]
     assert rows.columns["path"].tolist() == ["/slow", "/a?b=1", "/b"]
@@ -131,7 +135,9 @@ def _as_csv(path: Path, **how: Any) -> None:
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("mangle", ["", "bom", "crlf", "gzip", "blank"])
 def test_what_is_written_is_read_back(ending: str, mangle: str, tmp_path: Path, read_whole: Callable[..., Any]) -> None:
-    """Each of our own forms gives the same rows, also with a byte order mark, CRLF, blank lines or gzipped; quotes hold line ends."""
+    """Each of our own forms gives the same rows, also with a byte order mark, CRLF, blank lines or gzipped; quotes hold line
+    ends.
+    """
     path = tmp_path / f"t{ending}"
     _as_csv(path)
     data = path.read_bytes()

@@ -25,6 +25,7 @@ schedule = Schedule(arrivals, 1e6, 1)
 blocks = schedule.blocks()
 next(blocks)
 first_s = time.perf_counter() - started
+blocks.close()
 count = sum(len(block.offsets_ns) for block in schedule.blocks())
 peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({"first_s": first_s, "count": count, "peak_mb": peak_mb}))

@@ -1,4 +1,6 @@
-"""Replays: windows, scaling, loops, alignment, what arrivals carry; and that a schedule of a trace is split over workers without loss."""
+"""Replays: windows, scaling, loops, alignment, what arrivals carry; and that a schedule of a trace is split over workers
+without loss.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_a_window_is_counted_from_the_first_arrival(tmp_path: Path) -> None:
 
 
 def test_loop_repeats_with_the_window_s_period(tmp_path: Path) -> None:
-    """A stated window repeats after its length; an open one a mean gap after its last arrival, so that the seam is no burst and no gap."""
+    """A stated window repeats after its length; an open one a mean gap after its last arrival, so that the seam is no burst
+    and no gap.
+    """
     path = csv(tmp_path, [0, 1, 2, 4])
     assert offsets(planned(path, duration_s=8.0, loop=True, window_to_s=3.0)).tolist() == [s * S for s in (0, 1, 2, 3, 4, 5, 6, 7)]
     looped = offsets(planned(path, duration_s=8.0, loop=True))
@@ -105,7 +109,9 @@ def test_thinning_without_sessions_brings_bursts_nearer_to_poisson(tmp_path: Pat
 
 @pytest.mark.parametrize("loop", [False, True])
 def test_copies_lose_nothing_and_do_not_stand_on_each_other(loop: bool, poisson_trace: Path) -> None:
-    """n copies of a window are n times its arrivals, each copy's sessions its own, and no instant is shared as it would be undisplaced."""
+    """n copies of a window are n times its arrivals, each copy's sessions its own, and no instant is shared as it would be
+    undisplaced.
+    """
     one = planned(poisson_trace, window_to_s=500.0)
     four = planned(poisson_trace, window_to_s=500.0, copies=4, loop=loop, duration_s=500.0)
     assert len(offsets(four)) == 4 * len(offsets(one))
@@ -116,7 +122,9 @@ def test_copies_lose_nothing_and_do_not_stand_on_each_other(loop: bool, poisson_
 
 
 def test_copies_of_bursts_overlap_and_tend_to_poisson(tmp_path: Path) -> None:
-    """10 arrivals within 2 s every 20 s (gap CV 2.6): of 40 copies, 4 bursts overlap at any time, and gaps have a CV within 15 % of 1."""
+    """10 arrivals within 2 s every 20 s (gap CV 2.6): of 40 copies, 4 bursts overlap at any time, and gaps have a CV within
+    15 % of 1.
+    """
     bursts = (np.arange(0, 2000, 20.0)[:, None] + np.arange(10) * 0.2).ravel()
     path = csv(tmp_path, bursts.tolist())
     one, forty = np.diff(offsets(planned(path))), np.diff(offsets(planned(path, copies=40)))
@@ -154,7 +162,9 @@ def test_fitted_arrivals_carry_the_trace_s_rows_in_order(poisson_trace: Path) ->
 
 
 def test_bootstrap_draws_rows_by_k_and_seed(poisson_trace: Path) -> None:
-    """The draw repeats with the seed, differs with another, is uniform (mean within 5 standard errors), and leaves sessions out."""
+    """The draw repeats with the seed, differs with another, is uniform (mean within 5 standard errors), and leaves sessions
+    out.
+    """
     first, again = (planned(poisson_trace, mode="poisson", rows="bootstrap") for _ in range(2))
     other = planned(poisson_trace, mode="poisson", rows="bootstrap", seed=2)
     tokens = np.array(column(first, "prompt_tokens"))
@@ -229,7 +239,9 @@ def test_scaling_says_what_it_does_to_burstiness(said: Mapping[str, Any], poisso
 
 
 def test_unordered_rows_come_out_in_order(tmp_path: Path, read_whole: Callable[..., Any]) -> None:
-    """Shuffled within the window: the sorted trace. Shuffled beyond it: only the stated sort has all, the window counts what it lost."""
+    """Shuffled within the window: the sorted trace. Shuffled beyond it: only the stated sort has all, the window counts what
+    it lost.
+    """
     random = np.random.default_rng(2)
     times = np.arange(0, 5000, 0.5)
     near = csv(tmp_path, (times[np.argsort(times + random.uniform(0, 50, times.size))]).tolist(), "near.csv")

@@ -13,11 +13,11 @@ import pytest
 
 from shapes.schedule import Schedule
 from shapes.traces.detect import detect
+from shapes.traces.drops import Drops
 from shapes.traces.inspect import inspected
 from shapes.traces.recording import Recording
-from shapes.traces.servegen import parsed
-from shapes.traces.drops import Drops
 from shapes.traces.rows import Source
+from shapes.traces.servegen import parsed
 from shapes.traces.spec import parse_spec
 
 RECORDED = {
@@ -66,7 +66,9 @@ def test_times_are_those_that_duckdb_reads(name: str, public: Path, read_whole: 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_reorder_window_is_enough_for_the_samples(name: str, public: Path, read_whole: Callable[..., Any]) -> None:
-    """The bounded window gives the same rows as the sort on disk, carried values included (the Apache log is half out of order)."""
+    """The bounded window gives the same rows as the sort on disk, carried values included (the Apache log is half out of
+    order).
+    """
     windowed, _ = read_whole(public / name)
     by_sort, _ = read_whole(public / name, order="sort")
     assert np.array_equal(windowed.times_ns, by_sort.times_ns)
@@ -101,7 +103,9 @@ def test_the_apache_log_adds_up_as_awk_says(public: Path, read_whole: Callable[.
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_figures_agree_with_another_computation(name: str, public: Path) -> None:
-    """Span, rate, CV of gaps and dispersion at 1, 10 and 60 s by numpy and DuckDB (samples are cut, so not the papers' figures)."""
+    """Span, rate, CV of gaps and dispersion at 1, 10 and 60 s by numpy and DuckDB (samples are cut, so not the papers'
+    figures).
+    """
     recording = Recording(parse_spec({"file": str(public / name)}, seed=1))
     figures = inspected(recording.rows(), recording.origin_ns).to_json()
     seconds = by_duckdb(public / name).astype(np.float64) / 1e9
@@ -161,7 +165,9 @@ def test_fitted_replays_have_the_trace_s_throughput(name: str, mode: str, public
 
 
 def test_servegen_is_realised_at_its_windows_rates(public: Path, read_whole: Callable[..., Any]) -> None:
-    """Counts per window are rate times width within 5 standard deviations of a renewal process with the file's CV; awk finds the windows."""
+    """Counts per window are rate times width within 5 standard deviations of a renewal process with the file's CV; awk finds
+    the windows.
+    """
     path = public / "servegen_m-large_chunk-24-trace.csv"
     said = subprocess.run(["awk", "-F,", "$2>0 {print $1, $2, $3}", str(path)], capture_output=True, text=True, check=True).stdout
     windows = [tuple(float(part) for part in line.split()) for line in said.splitlines()]

@@ -36,7 +36,9 @@ def test_a_scenario_s_trace_is_planned(samples: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_plain_locust_takes_the_shape_and_refuses_a_wrong_trace(samples: Path, tmp_path: Path) -> None:
-    """`locust -f users.py,shapes/replay.py --trace FILE` plans the trace; a wrong mode ends with exit code 2 and the field's name."""
+    """`locust -f users.py,shapes/replay.py --trace FILE` plans the trace; a wrong mode ends with exit code 2 and the field's
+    name.
+    """
     users = tmp_path / "plain_users.py"
     users.write_text("from locust import User, task\nclass Idle(User):\n    @task\n    def nothing(self): pass\n    wait_time = lambda self: 1\n")
     shape = Path(__file__).resolve().parents[2] / "shapes" / "replay.py"

@@ -1,4 +1,6 @@
-"""Times: every form to the exact nanosecond, against datetime, zoneinfo and DuckDB; the vectorised way gives what the careful one does."""
+"""Times: every form to the exact nanosecond, against datetime, zoneinfo and DuckDB; the vectorised way gives what the
+careful one does.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_log_times(time_ns: int, offset_min: int) -> None:
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca"])
 def test_local_times_through_every_change_of_the_clocks(zone: str, tmp_path: Path, read_whole: Callable[..., Any]) -> None:
-    """A clock read every 10 minutes in the weeks of a year's changes: both readings of the repeated hour are told apart, and nothing is lost or reordered."""
+    """A clock read every 10 minutes in the weeks of a year's changes: both readings of the repeated hour are told apart, and
+    nothing is lost or reordered.
+    """
     start = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
     instants_s = [start + 600 * step for step in [*range(60 * 144, 120 * 144), *range(270 * 144, 320 * 144)]]
     walls = [datetime.fromtimestamp(second, ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S") for second in instants_s]
@@ -92,7 +96,9 @@ def test_local_times_through_every_change_of_the_clocks(zone: str, tmp_path: Pat
 
 
 def test_without_the_zone_the_repeated_hour_shows_as_a_jump(tmp_path: Path, read_whole: Callable[..., Any]) -> None:
-    """Local times read as UTC: the hour that repeats is out of order, is dropped by name, and the name says what may be missing."""
+    """Local times read as UTC: the hour that repeats is out of order, is dropped by name, and the name says what may be
+    missing.
+    """
     path = tmp_path / "local.csv"
     path.write_text("time\n2024-10-27 02:58:00\n2024-10-27 02:59:00\n2024-10-27 02:00:00\n2024-10-27 02:01:00\n2024-10-27 03:00:00\n")
     _, recording = read_whole(path)
