@@ -1,6 +1,6 @@
 """``fleet.hlog``: the run's latencies as an HdrHistogram log (version 2), which HdrHistogram's own tools read.
 
-Untagged lines are the fleet's response time of successes, by the second of intended time; tagged lines are single series
+Untagged lines are the fleet's response time of successes, by the second of intended time; tagged lines are single series, in longer intervals
 (a reader that adds tagged and untagged lines counts twice). Values are microseconds. Header lines and tags are written by hand:
 the Python library's writer garbles start times above 2^31 and never writes tags.
 """
@@ -22,7 +22,8 @@ from analysis.run_folder import Run
 from analysis.series import step_of
 from truetail.histogram import HALF_MAGNITUDE, HIGHEST_US, SUB_BUCKETS
 
-MOST_LINES = 600
+MOST_LINES, MOST_TAGGED_LINES = 600, 60
+"""Intervals of the fleet's total (one second each up to ten minutes), and of each tagged series."""
 NAMES_SHOWN = 10
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_./|:-]")
 
@@ -38,7 +39,7 @@ def write(run: Run, path: Path) -> dict[str, str]:
         for tag, text, values, intended in _series(run):
             if tag:
                 tags[tag] = text
-            for line in _lines(values, intended, run.scenario.duration_s):
+            for line in _lines(values, intended, run.scenario.duration_s, MOST_TAGGED_LINES if tag else MOST_LINES):
                 file.write(f"Tag={tag},{line}" if tag else line)
     path.with_suffix(".tags.json").write_text(json.dumps(tags, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return tags
@@ -67,9 +68,9 @@ def _series(run: Run) -> Iterator[tuple[str, str, Values, Values]]:
             )
 
 
-def _lines(values: Values, intended: Values, duration_s: float) -> Iterator[str]:
+def _lines(values: Values, intended: Values, duration_s: float, most: int) -> Iterator[str]:
     """One line per interval that has an answer: start, length, maximum (ms), payload."""
-    step_s = float(max(1, int(np.ceil(duration_s / MOST_LINES))))
+    step_s = float(max(1, int(np.ceil(duration_s / most))))
     steps = int(np.ceil(duration_s / step_s))
     answered = (values != INFINITE_NS) & (values >= 0)
     for step, ordered in grouped(values[answered], step_of(np.maximum(intended[answered], 0), step_s, steps), steps):

@@ -79,7 +79,7 @@ class Schedule(_Part):
 
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     count: Count
-    expected_count: Share | None = None
+    expected_count: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)] | None = None
     epoch_wall_s: Seconds = 0.0
 
 

@@ -19,6 +19,9 @@ from analysis.summary import strict
 from analysis.text import count, duration, without_controls
 
 TEMPLATES = Path(__file__).parent / "templates"
+FURTHER = (
+    "A further request is one that a task sent after its first: it has no instant of its own, so its response is its service."
+)
 SCENARIO_SHOWN = 50_000
 """Characters of the scenario; longer ones (payloads in line) are cut."""
 
@@ -80,7 +83,7 @@ def _detail(result: Result) -> list[Table]:
         tables.groups(
             "By request",
             latency.by_name,
-            "A further request is one that a task sent after its first: it has no instant of its own, so its response is its service.",
+            FURTHER,
         ),
         tables.groups("By replica", latency.by_replica),
         tables.groups("By worker", latency.by_worker),

@@ -30,7 +30,7 @@ COLOURS = tuple(f"#0101{16 + i:02x}" for i in range(8))
 DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (9, 3)), (0, (4, 1, 4, 4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
-WIDTH_IN, HEIGHT_IN = 7.2, 3.5
+WIDTH_IN, HEIGHT_IN, LEGEND_ROW_IN = 7.2, 3.5, 0.19
 _STYLE: Any = {
     "svg.fonttype": "none", "text.parse_math": False, "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left",
     "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "text.color": INK,
@@ -44,9 +44,12 @@ _STYLE: Any = {
 def axes(height_in: float = HEIGHT_IN) -> Iterator[tuple[Figure, Any]]:
     """A figure with one pair of axes, in the report's style."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        figure = Figure(figsize=(WIDTH_IN, height_in))
         FigureCanvasSVG(figure)
-        yield figure, figure.add_subplot()
+        # Fixed margins: working the best ones out would draw everything twice.
+        left, right, bottom, top = 0.78, 0.12, 0.55, 0.38
+        place = (left / WIDTH_IN, bottom / height_in, 1 - (left + right) / WIDTH_IN, 1 - (bottom + top) / height_in)
+        yield figure, figure.add_axes(place)
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
@@ -116,10 +119,14 @@ def nothing(on: Any, text: str) -> None:
 
 
 def legend(figure: Figure, on: Any, columns: int = 4) -> None:
-    """The legend, above the axes where it hides nothing."""
+    """The legend, above the axes where it hides nothing; the axes make room for its rows."""
     handles, labels = on.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+    if not handles:
+        return
+    rows = -(-len(handles) // columns)
+    box = on.get_position()
+    on.set_position((box.x0, box.y0, box.width, box.height - (rows - 1) * LEGEND_ROW_IN / figure.get_figheight()))
+    figure.legend(handles, labels, loc="upper left", ncols=columns, bbox_to_anchor=(0.02, 1.0), borderaxespad=0.1)
 
 
 _LADDER = np.array([m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)])

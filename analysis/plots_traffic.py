@@ -51,11 +51,13 @@ def errors(run: Run, series: Series) -> Plot | None:
     def draw(figure: Figure, on: Any) -> None:
         base = np.zeros(len(series.starts_s))
         for number, (label, values) in enumerate(series.errors.items()):
-            on.bar(
-                series.starts_s, values / series.step_s, series.step_s, bottom=base, align="edge", color=COLOURS[number % 8],
-                hatch=HATCHES[number % 8], edgecolor=INK, linewidth=0.2, label=f"{plain(label, 30)} ({count(values.sum())})",
+            top = base + values / series.step_s
+            on.fill_between(
+                np.append(series.starts_s, series.starts_s[-1] + series.step_s), np.append(base, base[-1]), np.append(top, top[-1]), step="post",
+                facecolor=COLOURS[number % 8], hatch=HATCHES[number % 8], edgecolor=INK, linewidth=0.3, label=f"{plain(label, 30)} ({count(values.sum())})",
             )  # fmt: skip
-            base = base + values / series.step_s
+            base = top
+        on.set_ylim(bottom=0)
         on.set_ylabel("failures per second")
         time_axis(run, series, on)
         legend(figure, on, 3)

@@ -100,12 +100,15 @@ def groups(name: str, what: str, found: Sequence[Group], percentiles: Percentile
         if mean_s is not None:
             on.axhline(mean_s * 1e3, color=COLOURS[3], linestyle="--", label=f"mean of p99s (wrong): {duration(mean_s)}")
         labels = [f"{plain(group.label, 14)}\nn = {count(group.response.n - group.response.failed)}" for group in shown]
-        on.set_xticks(range(len(shown)), labels, rotation=45 if len(shown) > 6 else 0)
+        on.set_xticks(range(len(shown)), labels, rotation=90 if len(shown) > 6 else 0, fontsize=8 if len(shown) > 6 else 10)
         on.grid(visible=False, axis="x")
         on.set_ylim(bottom=0, top=max([*heights, (true_s or 0) * 1e3, (mean_s or 0) * 1e3]) * 1.15 or 1)
         on.set_ylabel("response p99 (ms)")
+        if len(shown) > 6:
+            box = on.get_position()
+            on.set_position((box.x0, box.y0 + 0.17, box.width, box.height - 0.17))
         legend(figure, on, 3)
 
     more = f"; the {GROUPS_SHOWN} slowest of {len(found)}" if len(found) > GROUPS_SHOWN else ""
     caption = f"Successes after the warm-up; n = {count(sum(group.response.n - group.response.failed for group in found))}{more}. Percentiles cannot be averaged."
-    return plot(f"by-{name}", f"By {what}", caption, draw)
+    return plot(f"by-{name}", f"By {what}", caption, draw, 3.5 if len(shown) <= 6 else 4.6)

@@ -234,7 +234,7 @@ def test_analysis_reads_without_the_load_side(tmp_path: Path) -> None:
     """Opening and reporting a run imports neither locust nor gevent."""
     plan = Plan(rate_rps=100, duration_s=4)
     folder = write_run(tmp_path / "run", plan, rows_of(plan, 10.0))
-    code = "import sys; from pathlib import Path; from analysis.report import build; build(Path(sys.argv[1])); print(sorted({'locust', 'gevent'} & set(sys.modules)))"
+    code = "import sys, pathlib; from analysis.report import build; build(pathlib.Path(sys.argv[1])); print(sorted({'locust', 'gevent'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
     assert len(open_run(folder).records) == 400
