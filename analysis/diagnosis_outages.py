@@ -19,7 +19,8 @@ def pauses(evidence: Evidence) -> Finding | Unmeasured | None:
         return None
     lengths = np.array([(b - a) / NS for a, b in windows])
     mask = evidence.during(windows)
-    period = _period_s(windows)
+    # Short stalls of other origin (a busy machine) must not hide the rhythm of the long ones.
+    period = _period_s([window for window, length in zip(windows, lengths, strict=True) if length >= lengths.max() / 2])
     rhythm = f"every {period:.3g} s" if period else "at irregular times"
     return Finding(
         "runtime-pause",

@@ -12,10 +12,10 @@ import argparse
 import time
 
 import numpy as np
+from coverage_intervals import mm1  # beside this file
 from numpy.typing import NDArray
 
 from analysis.compare import Comparison, compare
-from benchmarks.coverage_intervals import mm1
 
 P99 = 990_000
 RUNS = 5
