@@ -34,7 +34,8 @@ def test_a_scenario_s_trace_is_planned(samples: Path, tmp_path: Path) -> None:
     assert schedule.count() == 2 * 27 + 1  # 27 whole rounds of 2.2 s, and the first of the 28th before 60 s
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_plain_locust_takes_the_shape_and_refuses_a_wrong_trace(samples: Path, tmp_path: Path) -> None:
     """`locust -f users.py,shapes/replay.py --trace FILE` plans the trace; a wrong mode ends with exit code 2 and the field's
     name.
