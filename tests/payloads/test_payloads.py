@@ -75,7 +75,8 @@ def test_text_has_its_number_of_words_and_its_prefix():
     assert len(prefixes) == 3
     assert len({tuple(text[120:135]) for text in texts}) == 300
     assert len({" ".join(text) for text in texts}) == 300
-    assert texts == [Payload({"tokens": 200, "prefix": {"groups": 3, "tokens": 120}}, seed=1).text(k).split() for k in range(300)]
+    elsewhere = Payload({"tokens": 200, "prefix": {"groups": 3, "tokens": 120}}, seed=1)
+    assert texts == [elsewhere.text(k).split() for k in range(300)]
 
 
 def test_neighbours_differ_in_their_first_word():
