@@ -26,6 +26,7 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = {
     "run": Command("truetail.commands.run", "run a scenario here: target, collector, master and workers, report and verdict"),
+    "ui": Command("truetail.commands.ui", "choose, edit, start and watch runs in the browser"),
     "master": Command("truetail.commands.master", "be the master of a run over several machines"),
     "worker": Command("truetail.commands.worker", "be a worker of a run over several machines"),
     "report": Command("truetail.commands.report", "build (again) the report of a run's folder, also of one that broke off"),

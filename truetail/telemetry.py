@@ -100,7 +100,7 @@ class Telemetry:
         shown = []
         for key in order:
             track = self.tracks[key]
-            recent, whole = track.points(self._newest_s - RECENT_S, 1), track.points(-3600, max(1, int(width_s)))
+            recent, whole = track.points(max(0, self._newest_s - RECENT_S), 1), track.points(0, max(1, int(width_s)))
             told = {"source": track.source, "title": track.title, "unit": track.unit, "simulated": track.simulated}
             shown.append({**told, "recent": recent, "whole": whole})
         return shown

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +162,14 @@ def start_collector(resolved: Mapping[str, Any], folder: Path, url: str, childre
     children.start("collector", command)
 
 
-def follow(master: subprocess.Popen[bytes], folder: Path, mode: str) -> bool:
-    """Show progress until the master has ended. Ctrl-C once: stop and drain; twice: leave at once."""
+def follow(master: subprocess.Popen[bytes], folder: Path, mode: str, ended: Callable[[], bool] = lambda: False) -> bool:
+    """Show progress until the master has ended (or ``ended`` says so). Ctrl-C once: stop and drain; twice: leave at once."""
     interrupted = False
     scenario = manifest.read(folder)["scenario"]
     allowed_s = scenario["duration_s"] + scenario["drain_s"] + 3 * scenario["fleet"]["muster_s"] + MASTER_GRACE_S
     deadline = time.monotonic() + allowed_s
     with Progress(folder, mode) as progress:
-        while master.poll() is None and time.monotonic() < deadline:
+        while master.poll() is None and not ended() and time.monotonic() < deadline:
             try:
                 progress.update()
                 time.sleep(0.2)

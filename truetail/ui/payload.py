@@ -203,8 +203,9 @@ class Payload:
         if self._verdict is None and self._live.master.finished:
             try:
                 summary = json.loads((self._live.master.folder / "summary.json").read_text(encoding="utf-8"))
-                reasons = [str(reason)[:MOST_TEXT] for reason in summary.get("reasons", [])[:REASONS]]
-                self._verdict = {"verdict": str(summary["verdict"])[:20], "reasons": reasons}
+                told = summary["verdict"]
+                reasons = [str(reason)[:MOST_TEXT] for reason in told["reasons"][:REASONS]]
+                self._verdict = {"status": str(told["status"])[:20], "reasons": reasons}
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 return None
         return self._verdict

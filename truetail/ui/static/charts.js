@@ -10,6 +10,7 @@ const charts = {
   },
 
   clock(seconds) {
+    if (seconds < 0) return `-${charts.clock(-seconds)}`;
     const s = Math.round(seconds);
     const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
     const two = (n) => String(n).padStart(2, "0");
@@ -22,24 +23,29 @@ const charts = {
     return size >= 1000 ? Math.round(value).toLocaleString("en") : size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size === 0 ? "0" : value.toFixed(2);
   },
 
+  tick(value) {
+    return value === null || value === undefined ? "" : Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 4 });
+  },
+
   // spec: {title, unit, note, series: [{label, colour, dash, fill, width}], log, zero}
   make(holder, key, spec) {
+    const chart = { spec, place: document.createElement("div"), plot: null, data: [[], ...spec.series.map(() => [])] };
+    const { place } = chart;
     const figure = document.createElement("figure");
     figure.className = "card";
     const caption = document.createElement("figcaption");
     const title = document.createElement("h2");
-    title.textContent = spec.title;
+    title.textContent = spec.unit ? `${spec.title} (${spec.unit})` : spec.title;
     const note = document.createElement("span");
     note.className = "note";
     note.textContent = spec.note ?? "";
     caption.append(title, note);
-    const place = document.createElement("div");
     place.className = "chart";
+    place.addEventListener("mouseleave", () => setTimeout(() => charts.rest(chart)));
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", `${spec.title}: ${spec.series.map((s) => s.label).join(", ")} over time; the figures are in the tables below`);
     figure.append(caption, place);
     holder.append(figure);
-    const chart = { spec, place, figure, plot: null, data: [[], ...spec.series.map(() => [])] };
     charts.all.set(key, chart);
     charts.draw(chart);
     return chart;
@@ -53,8 +59,8 @@ const charts = {
     chart.plot = new uPlot(
       {
         width: Math.max(200, place.clientWidth),
-        height: Math.max(150, place.clientHeight - 34),
-        cursor: { sync: { key: charts.sync.key, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 } },
+        height: 186,
+        cursor: { sync: { key: charts.sync.key, setSeries: false, scales: ["x", null] }, drag: { x: true, y: false }, points: { size: 6 } },
         legend: { live: true },
         scales: {
           x: { time: false },
@@ -62,7 +68,7 @@ const charts = {
         },
         axes: [
           { ...axis, values: (u, ticks) => ticks.map((t) => charts.clock(t)), space: 64 },
-          { ...axis, size: 58, values: (u, ticks) => ticks.map((t) => (t === null ? "" : `${charts.figure(t)}${spec.unit && t !== 0 ? " " + spec.unit : ""}`)) },
+          { ...axis, size: 50, values: (u, ticks) => ticks.map((t) => charts.tick(t)) },
         ],
         series: [
           { label: "at", value: (u, v) => (v === null ? "–" : charts.clock(v)) },
@@ -75,19 +81,30 @@ const charts = {
             points: { show: false },
             fill: s.fill ? charts.css(s.colour) + "22" : undefined,
             paths: s.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
-            value: (u, v) => charts.figure(v) + (v === null || !spec.unit ? "" : " " + spec.unit),
+            value: (u, v) => charts.figure(v),
           })),
         ],
       },
       chart.data,
       place,
     );
+    charts.rest(chart);
+  },
+
+  // While nobody points at the chart its legend shows the newest figures (of a plan that runs ahead: those of now).
+  rest(chart) {
+    if (chart.plot.cursor.idx !== null && chart.plot.cursor.left >= 0) return;
+    const lead = chart.data[Math.min(2, chart.data.length - 1)];
+    let at = lead.length - 1;
+    while (at > 0 && lead[at] === null) at -= 1;
+    if (at >= 0) chart.plot.setLegend({ idx: at });
   },
 
   set(key, data) {
     const chart = charts.all.get(key);
     chart.data = data;
     chart.plot.setData(data);
+    charts.rest(chart);
   },
 
   redraw() {

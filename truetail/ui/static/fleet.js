@@ -17,7 +17,7 @@ const percent = (share) => (share === null || share === undefined ? "–" : `${(
 const last = (list) => (list && list.length ? list[list.length - 1] : null);
 
 const SPECS = {
-  rates: { title: "Arrivals per second", note: "the dashed line is the plan, also ahead of now", unit: "/s", series: [
+  rates: { title: "Arrivals per second", note: "dashed: the plan", unit: "", series: [
     { label: "planned", colour: "--s5", dash: [6, 4], steps: true, width: 1.5, gaps: true }, { label: "sent", colour: "--s1" },
     { label: "completed", colour: "--s3" }, { label: "dropped", colour: "--s2" }] },
   response: { title: "Response time", note: "intended to done: what a user feels", unit: "ms", log: true, series: [
@@ -114,17 +114,37 @@ function draw(data) {
   $("width").textContent = page.range === "whole" ? `a point is ${charts.figure(data.width_s)} s; each percentile is exact for its stretch` : "a point is 1 s";
 }
 
+// Several sources that tell the same quantity share a chart: two GPUs are two lines, not two pictures.
+function quantities(tracks) {
+  const found = new Map();
+  for (const track of tracks) {
+    const key = JSON.stringify([track.title, track.unit, track.simulated]);
+    found.set(key, [...(found.get(key) ?? []), track]);
+  }
+  return [...found.values()];
+}
+
+function joined(tracks) {
+  const times = [...new Set(tracks.flatMap((track) => track[page.range][0]))].sort((a, b) => a - b);
+  return [times, ...tracks.map((track) => {
+    const at = new Map(track[page.range][0].map((t, i) => [t, track[page.range][1][i]]));
+    return times.map((t) => at.get(t) ?? null);
+  })];
+}
+
 function telemetry(data) {
-  const shape = JSON.stringify(data.telemetry.map((t) => [t.source, t.title]));
+  const groups = quantities(data.telemetry);
+  const shape = JSON.stringify(groups.map((tracks) => tracks.map((t) => [t.source, t.title])));
   if (shape !== page.telemetry) {
     page.telemetry = shape;
     for (const key of [...charts.all.keys()].filter((k) => k.startsWith("t:"))) { charts.all.get(key).plot.destroy(); charts.all.delete(key); }
     $("telemetry").replaceChildren();
-    data.telemetry.forEach((t, i) => charts.make($("telemetry"), `t:${i}`, {
-      title: t.title, note: t.simulated ? `${t.source} (simulated device)` : t.source, unit: t.unit, least: t.unit === "%" ? 100 : 0.001,
-      series: [{ label: t.title, colour: "--s3", fill: true }] }));
+    groups.forEach((tracks, i) => charts.make($("telemetry"), `t:${i}`, {
+      title: tracks[0].title, note: tracks[0].simulated ? "simulated device" : tracks.length > 1 ? "" : tracks[0].source, unit: tracks[0].unit, least: tracks[0].unit === "%" ? 100 : 0.001,
+      series: tracks.map((t, k) => ({ label: tracks.length > 1 ? t.source : t.title, colour: `--s${k % 5 + 1}`, fill: tracks.length === 1, gaps: true })) }));
   }
-  data.telemetry.forEach((t, i) => charts.set(`t:${i}`, t[page.range]));
+  $("telemetry-title").hidden = groups.length === 0;
+  groups.forEach((tracks, i) => charts.set(`t:${i}`, joined(tracks)));
 }
 
 function tables(data) {
@@ -177,8 +197,8 @@ function header(data) {
   const verdict = data.verdict;
   $("verdict").hidden = !verdict;
   if (verdict) {
-    $("verdict").className = `card verdict ${["PASS", "FAIL", "INVALID"].includes(verdict.verdict) ? verdict.verdict : ""}`;
-    $("verdict").querySelector("h2").textContent = verdict.verdict;
+    $("verdict").className = `card verdict ${["PASS", "FAIL", "INVALID"].includes(verdict.status) ? verdict.status : ""}`;
+    $("verdict").querySelector("h2").textContent = verdict.status;
     $("verdict").querySelector("ul").replaceChildren(...verdict.reasons.map((reason) => element("li", reason)));
   }
 }
