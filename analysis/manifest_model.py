@@ -39,6 +39,7 @@ class Validity(_Part):
     lateness_p99_s: Seconds = 0.005
     lateness_max_s: Seconds = 0.25
     dropped: Share = 0.0
+    lost: Share = 0.0
     rate_error: Share = 0.02
 
 

@@ -63,6 +63,7 @@ SECTIONS: list[tuple[str, str]] = [
     ("Sanity laws", "analysis.section_laws:section"),
     ("Diagnosis", "analysis.section_diagnosis:section"),
     ("Theory beside measurement", "analysis.section_theory:section"),
+    ("GPU, server and host", "analysis.telemetry_section:section"),
 ]
 """(title, ``module:function``)."""
 

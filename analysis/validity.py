@@ -84,8 +84,12 @@ def _lost(evidence: Evidence) -> Outcome:
     counts = evidence.ledger.fleet.counts
     if not counts["lost"]:
         return True, "no arrival was lost with a worker"
-    kept = evidence.run.scenario.fleet.on_loss == "repartition"
-    return kept, f"{count(counts['lost'])} of {count(counts['scheduled'])} arrivals were lost with a worker"
+    scenario = evidence.run.scenario
+    allowed = scenario.validity.lost if scenario.fleet.on_loss == "repartition" else 0.0
+    text = (
+        f"{count(counts['lost'])} of {count(counts['scheduled'])} arrivals were lost with a worker; {allowed:.3g} of them may be"
+    )
+    return counts["lost"] <= allowed * counts["scheduled"], text
 
 
 def _records(evidence: Evidence) -> Outcome:

@@ -64,4 +64,8 @@ class Validity(Part):
     lateness_p99: SomeDuration = Field(default=0.005, description="p99 of lateness (intended to sent).")
     lateness_max: SomeDuration = Field(default=0.25, description="Greatest lateness.")
     dropped: Share = Field(default=0.0, description="Share of the arrivals that may be dropped.")
+    lost: Share = Field(
+        default=0.0,
+        description="Share of the arrivals that may be lost with a worker, under `on_loss: repartition`. They stand in the ledger and in no percentile.",
+    )
     rate_error: Share = Field(default=0.02, description="How far the sent rate may be from the scheduled one.")
