@@ -33,7 +33,7 @@ def test_help_lists_every_command_in_one_line_each(capsys):
     """All commands of the design, each with what it does, and the exit codes."""
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
-    promised = ("run", "master", "worker", "report", "compare", "sweep", "plan", "trace", "collect", "target", "check")
+    promised = ("run", "ui", "master", "worker", "report", "compare", "sweep", "plan", "trace", "collect", "target", "check")
     assert tuple(cli.COMMANDS) == promised
     for name in promised:
         assert sum(line.startswith(f"  {name} ") for line in out.splitlines()) == 1
