@@ -12,6 +12,7 @@ n requests".
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,7 +162,11 @@ def independent_ranks(n: int, ppm: int, confidence: float = 0.95) -> tuple[int, 
     Kept to show in docs and reports what it would have said: near saturation it covers the truth in 2-9 % of runs, not 95 %.
     """
     q, tail = ppm / PPM, (1 - confidence) / 2
-    at_most = bdtr(np.arange(n + 1, dtype=float), n, q)
-    low = int(np.searchsorted(at_most, tail, side="right"))
-    high = int(np.searchsorted(at_most, 1 - tail, side="left")) + 1
+
+    def at_most(k: int) -> float:
+        """P(X <= k) of the binomial distribution."""
+        return float(bdtr(k, n, q))
+
+    low = bisect_right(range(n + 1), tail, key=at_most)
+    high = bisect_left(range(n + 1), 1 - tail, key=at_most) + 1
     return low, min(high, n + 1)

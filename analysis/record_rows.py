@@ -5,24 +5,37 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.batching import BatchRule, BatchTime
+from analysis.record_columns import Records
 from analysis.run_folder import Run
 from truetail.records import OK, RECORD
 
-MOST_ROWS = 1_000_000
+MOST_ROWS = 500_000
 """Whole rows are 112 bytes and more columns come with them: beyond this a stretch stands for the run."""
 TELLS = re.compile(r"'(a|c|max_batch|max_delay)': ([0-9.eE+-]{1,25})")
 
 
-def rows_of(run: Run, most: int = MOST_ROWS) -> tuple[NDArray[np.void], str]:
+Rows = tuple[NDArray[np.void], str]
+_kept: WeakKeyDictionary[Records, Rows] = WeakKeyDictionary()
+"""Three chapters ask for the same rows; they are read once, and go with the records they were read from."""
+
+
+def rows_of(run: Run) -> Rows:
     """(rows of arrivals sorted by intended time, which stretch of the run they are: empty for all of it).
 
-    A longer run is represented by the ``most`` consecutive arrivals with the most slow ones (above p99) among them.
+    A longer run is represented by the MOST_ROWS consecutive arrivals with the most slow ones (above p99) among them.
     """
+    if run.records not in _kept:
+        _kept[run.records] = _read(run, MOST_ROWS)
+    return _kept[run.records]
+
+
+def _read(run: Run, most: int) -> Rows:
     records = run.records
     index = np.flatnonzero(records.arrivals)
     intended = records["intended_ns"][index]
