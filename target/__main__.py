@@ -144,6 +144,9 @@ async def serve(service: Service, sock: socket.socket, log: AccessLog | None, po
         http="httptools",
         ws="none",
         lifespan="on",
+        # As long as common ingresses keep theirs. With uvicorn's 5 s a service that stood still for longer wakes up, finds its
+        # connections "idle", and resets requests that had already reached it.
+        timeout_keep_alive=75,
         log_level="warning",
         access_log=False,
         server_header=False,
