@@ -15,10 +15,8 @@ LOCUSTFILES = Path(__file__).parent.parent / "locustfiles"
 
 def locustfile_of(users: str, scenario_file: Path) -> Path:
     """The locustfile that a scenario's ``users`` names: a stem of locustfiles/, or a path relative to the scenario file."""
-    if users.endswith(".py") or "/" in users:
-        path = (scenario_file.parent / users).resolve()
-    else:
-        path = LOCUSTFILES / f"{users}_users.py"
+    own = users.endswith(".py") or "/" in users
+    path = (scenario_file.parent / users).resolve() if own else LOCUSTFILES / f"{users}_users.py"
     if not path.is_file():
         known = ", ".join(sorted(file.stem.removesuffix("_users") for file in LOCUSTFILES.glob("*_users.py")))
         raise UsageError(

@@ -160,8 +160,9 @@ def hosts():
     sh("ip", "link", "set", bridge, "up")
     made = []
     try:
-        for number in range(5):
-            made.append(Host(prefix, number, bridge))
+        for number in range(5):  # one by one, so that those made before a failure are removed
+            host = Host(prefix, number, bridge)
+            made.append(host)
         yield made
     finally:
         for host in made:

@@ -1,5 +1,7 @@
 """An ordinary Locust file, made open loop by the mixin alone: on_start, weights, a nested TaskSet and a wait_time of its own."""
 
+from typing import ClassVar
+
 from locust import FastHttpUser, HttpUser, TaskSet, between, task
 
 from truetail.open_loop import OpenLoop
@@ -24,7 +26,7 @@ class Fast(OpenLoop, FastHttpUser):
 
     wait_time = between(5, 10)
     weight = 3
-    tasks = {Nested: 1}
+    tasks: ClassVar = {Nested: 1}
 
     def on_start(self):
         self.client.get("/healthz", name="login")

@@ -203,7 +203,6 @@ def note_end(folder: Path, interrupted: bool) -> None:
 def report(args: argparse.Namespace, folder: Path, interrupted: bool) -> int:
     """Build the report, show the verdict; its exit code."""
     from analysis.report import build
-
     from truetail.commands.report import show
 
     try:
