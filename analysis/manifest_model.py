@@ -132,6 +132,7 @@ class Manifest(_Part):
     scenario_file: Text = ""
     schedule: Schedule | None = None
     state: Literal["planned", "running", "ended"]
+    stop_text: Text = ""
     stop_reason: Text | None = None
     stopped_at_ns: Nanoseconds | None = None
     epoch_wall_ns: Nanoseconds | None = None

@@ -52,7 +52,8 @@ def _completed(evidence: Evidence) -> Outcome:
     if manifest.stop_reason == "worker-lost":
         return True, "the run went to its planned end, without a worker that was lost"
     at = "" if manifest.stopped_at_ns is None else f" after {duration(manifest.stopped_at_ns / 1e9)}"
-    return False, f"the run was stopped{at}: {manifest.stop_reason}"
+    why = manifest.stop_text or manifest.stop_reason
+    return False, f"the run was stopped{at}: {why}"
 
 
 def _workers(evidence: Evidence) -> Outcome:

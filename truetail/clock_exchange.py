@@ -44,7 +44,7 @@ class ClockExchange:
             return 0, -1
         round_trip_ns, offset_ns = self._best
         residual_ns = (round_trip_ns + 1) // 2
-        if same_boot and same_boot == _own_boot() and abs(offset_ns) <= residual_ns:
+        if same_boot and same_boot == boot_id() and abs(offset_ns) <= residual_ns:
             return 0, 0
         return offset_ns, residual_ns
 
@@ -59,7 +59,8 @@ class ClockExchange:
             self._best = (round_trip_ns, worker_mono_ns - (self._sent_ns + round_trip_ns // 2))
 
 
-def _own_boot() -> str:
+def boot_id() -> str:
+    """The kernel's boot id: equal for processes that share CLOCK_MONOTONIC (time namespaces apart). '' where there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -92,6 +92,7 @@ class MasterRole:
         if self.stop_reason or self.finished:
             return
         self.stop_reason = reason
+        self.document["stop_text"] = text[:1000]
         self.document["stopped_at_ns"] = self.now_ns if self.epoch_mono_ns else 0
         self.event("stopped", text or reason)
         self._runner.send_message(messages.STOP, {})

@@ -16,9 +16,10 @@ from gevent.event import Event
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from truetail import messages, request_event
+from truetail import messages, request_event, task_errors
 from truetail.arrival import Arrival
 from truetail.assignment import Assignment
+from truetail.clock_exchange import boot_id
 from truetail.dispatcher import Dispatcher
 from truetail.feed import Feed
 from truetail.loop_health import LoopHealth
@@ -82,7 +83,7 @@ class WorkerRole:
             self._runner.register_message(kind, listener, concurrent=concurrent)
         request_event.wrap(self._engine.environment.events.request, lambda: self._recorder)
         self._engine.environment.events.spawning_complete.add_listener(self._on_spawned)
-        self._engine.environment.events.user_error.add_listener(_note_task_error)
+        self._engine.environment.events.user_error.add_listener(task_errors.note)
         gevent.spawn(self._say_hello)
 
     def _say_hello(self) -> None:
@@ -90,7 +91,7 @@ class WorkerRole:
             name=self.name,
             host=os.uname().nodename,
             pid=os.getpid(),
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             versions={package: importlib.metadata.version(package) for package in ("locust", "numpy", "truetail")},
         )
         while self._plan is None:
@@ -129,9 +130,17 @@ class WorkerRole:
         self._assigned = assigned
         self._engine.scenario = assigned.scenario
         self._engine.target_url = self._engine.environment.host = assigned.target_url
+        self._set_up_users()
         gevent.spawn(self._plan_ahead, feed)
         self._ready.set()
         return Planned(digest=digest, count=assigned.schedule.count(), slot_count=self._slot_count)
+
+    def _set_up_users(self) -> None:
+        """Let user classes make ready what the scenario asks of them; a fault of theirs is the plan's, told before anything is sent."""
+        for cls in self._engine.environment.user_classes:
+            set_up = getattr(cls, "set_up", None)
+            if set_up is not None:
+                set_up(self._engine.environment)
 
     def _plan_ahead(self, feed: Feed) -> None:
         feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
@@ -202,7 +211,7 @@ class WorkerRole:
         """The arrival's task is over; one that made no request is recorded as such, so that the ledger balances."""
         assert self._dispatcher is not None and self._recorder is not None
         if self._dispatcher.finish(arrival) and arrival.parts == 0:
-            error = _TASK_ERRORS.pop(id(arrival), "")
+            error = task_errors.of(arrival)
             self._recorder.without_request(
                 arrival, FAILED, f"task-error: {error}" if error else "no-request", arrival.due_mono_ns
             )
@@ -274,7 +283,7 @@ class WorkerRole:
             backlog=dispatcher.backlog,
             last_handed_k=dispatcher.last_handed_k,
             generator=self._health.read(),
-            series={name: histogram.to_json() for name, histogram in series.items()},
+            series={name: histogram.to_wire() for name, histogram in series.items()},
             trouble=self._trouble,
         )
 
@@ -330,21 +339,3 @@ class WorkerRole:
 
     def _on_ack(self, environment: Environment, msg: Any, **_: Any) -> None:
         self._acked.set()
-
-
-_TASK_ERRORS: dict[int, str] = {}
-
-
-def _note_task_error(user_instance: Any, exception: BaseException, **_: Any) -> None:
-    """Remember why a task failed before its first request; the arrival's record will say so."""
-    user = getattr(user_instance, "user", user_instance)
-    arrival = getattr(user, "arrival", None)
-    if arrival is not None and arrival.parts == 0:
-        _TASK_ERRORS[id(arrival)] = f"{type(exception).__name__}: {exception}"[:200]
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
