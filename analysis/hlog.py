@@ -17,7 +17,7 @@ from hdrh.histogram import HdrHistogram
 from numpy.typing import NDArray
 
 from analysis.metrics import INFINITE_NS, Values, measure
-from analysis.percentiles import grouped
+from analysis.percentiles import split
 from analysis.run_folder import Run
 from analysis.series import step_of
 from truetail.histogram import HALF_MAGNITUDE, HIGHEST_US, SUB_BUCKETS
@@ -73,19 +73,19 @@ def _lines(values: Values, intended: Values, duration_s: float, most: int) -> It
     step_s = float(max(1, int(np.ceil(duration_s / most))))
     steps = int(np.ceil(duration_s / step_s))
     answered = (values != INFINITE_NS) & (values >= 0)
-    for step, ordered in grouped(values[answered], step_of(np.maximum(intended[answered], 0), step_s, steps), steps):
-        payload = encode(ordered // 1000)
-        yield f"{step * step_s:.3f},{step_s:.3f},{int(ordered[-1]) / 1e6:.6f},{payload}\n"
+    for step, part in split(values[answered], step_of(np.maximum(intended[answered], 0), step_s, steps), steps):
+        payload = encode(part // 1000)
+        yield f"{step * step_s:.3f},{step_s:.3f},{int(part.max()) / 1e6:.6f},{payload}\n"
 
 
 def encode(values_us: NDArray[np.int64]) -> str:
-    """Non-negative values (µs, sorted) as HdrHistogram's compressed V2 payload, base64. Beyond an hour: the topmost cell."""
+    """Non-negative values (µs, at least one) as HdrHistogram's compressed V2 payload, base64. Beyond an hour: the topmost cell."""
     histogram = HdrHistogram(1, HIGHEST_US, 3)
     clipped = np.minimum(values_us, HIGHEST_US)
     bucket = np.frexp((clipped | (SUB_BUCKETS - 1)).astype(np.float64))[1].astype(np.int64) - 11
     counts = np.frombuffer(histogram.counts, np.int64)
-    cells, number = np.unique((bucket << HALF_MAGNITUDE) + (clipped >> bucket), return_counts=True)
-    counts[cells] = number
+    number = np.bincount((bucket << HALF_MAGNITUDE) + (clipped >> bucket))
+    counts[: len(number)] = number
     histogram.total_count = len(clipped)
-    histogram.min_value, histogram.max_value = int(clipped[0]), int(clipped[-1])
+    histogram.min_value, histogram.max_value = int(clipped.min()), int(clipped.max())
     return str(histogram.encode().decode("ascii"))

@@ -5,6 +5,7 @@ Crash-safe raw rows are what a run needs; typed, compressed columns are what eve
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from analysis.manifest_model import RunFolderError
-from analysis.record_columns import RecordFile, raw_chunks
+from analysis.record_columns import RecordFile, columns_of, raw_chunks
 from analysis.text import plain
 from truetail.records import FIELDS, RECORD, TABLES
 
@@ -58,6 +59,12 @@ def convert(file: RecordFile) -> RecordFile:
     return RecordFile(file.worker, target, file.rows, file.torn_bytes, lost)
 
 
+def convert_all(files: list[RecordFile]) -> list[RecordFile]:
+    """Every raw file that has rows converted, two at a time (Arrow and numpy work outside the interpreter's lock); the others as they are."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda file: convert(file) if file.raw and file.rows else file, files))
+
+
 def parquet_rows(path: Path) -> tuple[int, int, int]:
     """(rows, torn bytes of the raw file it was made from, lost texts). Raises RunFolderError for a file that is not ours, or not whole."""
     try:
@@ -87,9 +94,9 @@ def _dictionary(texts: dict[int, str]) -> tuple[NDArray[np.int32], pa.Array]:
     return positions, pa.array(distinct, pa.string())
 
 
-def _column(rows: NDArray[np.void], name: str, dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]]) -> Any:
+def _column(rows: dict[str, NDArray[Any]], name: str, dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]]) -> Any:
     if name not in TABLES:
-        return pa.array(np.ascontiguousarray(rows[name]))
+        return pa.array(rows[name])
     positions, dictionary = dictionaries[name]
     return pa.DictionaryArray.from_arrays(pa.array(positions[rows[name]]), dictionary)
 
@@ -97,7 +104,8 @@ def _column(rows: NDArray[np.void], name: str, dictionaries: dict[str, tuple[NDA
 def _batch(
     rows: NDArray[np.void], dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]], shape: pa.Schema
 ) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_column(rows, name, dictionaries) for name, _ in FIELDS], schema=shape)
+    columns = columns_of(rows)
+    return pa.RecordBatch.from_arrays([_column(columns, name, dictionaries) for name, _ in FIELDS], schema=shape)
 
 
 def _verify(file: RecordFile, written: Path, dictionaries: dict[str, tuple[NDArray[np.int32], pa.Array]]) -> None:
@@ -106,15 +114,15 @@ def _verify(file: RecordFile, written: Path, dictionaries: dict[str, tuple[NDArr
         if parquet.metadata.num_rows != file.rows:
             raise RunFolderError(f"{written}: {parquet.metadata.num_rows} rows came back of {file.rows}; the raw file is kept")
         for group, rows in enumerate(raw_chunks(file)):
-            table = parquet.read_row_group(group)
+            table, columns = parquet.read_row_group(group), columns_of(rows)
             for name, _ in FIELDS:
-                if not _same(table.column(name), rows[name], dictionaries.get(name)):
+                if not _same(table.column(name), columns[name], dictionaries.get(name)):
                     raise RunFolderError(f"{written}: column {name} came back changed; the raw file is kept")
 
 
 def _same(column: Any, raw: NDArray[Any], dictionary: tuple[NDArray[np.int32], pa.Array] | None) -> bool:
     if dictionary is None:
-        back, given = column.to_numpy(), np.ascontiguousarray(raw)
+        back, given = column.to_numpy(), raw
         return back.dtype == given.dtype and np.array_equal(back.view(f"u{back.itemsize}"), given.view(f"u{given.itemsize}"))
     positions, texts = dictionary
     place_of, at = {text: i for i, text in enumerate(texts.to_pylist())}, 0

@@ -81,11 +81,18 @@ def of_sorted(ordered: Values, shown: Sequence[str] = SHOWN) -> Distribution:
 
 def grouped(values: Values, group: NDArray[Any], n_groups: int) -> Iterator[tuple[int, Values]]:
     """(group, its values sorted) for every group that has any."""
-    order = np.argsort(group.astype(np.uint16) if n_groups <= 1 << 16 else group, kind="stable")
+    for number, part in split(values, group, n_groups):
+        yield number, np.sort(part)
+
+
+def split(values: Values, group: NDArray[Any], n_groups: int) -> Iterator[tuple[int, Values]]:
+    """(group, its values as they come) for every group that has any."""
+    # 16-bit keys are sorted by radix, in linear time.
+    order = np.argsort(group.astype(np.uint16, copy=False) if n_groups <= 1 << 16 else group, kind="stable")
     counts = np.bincount(group, minlength=n_groups) if len(group) else np.zeros(n_groups, np.int64)
     ends = np.cumsum(counts)
     for number in np.flatnonzero(counts).tolist():
-        yield number, np.sort(values[order[ends[number] - counts[number] : ends[number]]])
+        yield number, values[order[ends[number] - counts[number] : ends[number]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +106,11 @@ class Group:
 
 @dataclass
 class Percentiles:
-    """Everything that is told about latency. ``ordered`` is the fleet's response, sorted; ``estimate`` is from histograms where records lack."""
+    """Everything that is told about latency. ``ordered`` and ``ordered_service`` are the fleet's response and service, sorted; ``estimate`` is
+    from histograms where records lack."""
 
     ordered: Values
+    ordered_service: Values
     response: Distribution
     service: Distribution
     lateness: Distribution
@@ -126,8 +135,9 @@ def of_run(run: Run) -> Percentiles:
         texts = records.workers if kind == "worker" else records.texts("replica")
         groups[kind] = _groups(response, column, texts)
     further = {"ttft", "itl", "connect", "first_byte"}
+    service = np.sort(measure(records, "service", first))
     return Percentiles(
-        ordered, of_sorted(ordered), distribution(measure(records, "service", first)), distribution(measure(records, "lateness", first)),
+        ordered, service, of_sorted(ordered), of_sorted(service), distribution(measure(records, "lateness", first)),
         _by_name(run, measured), groups["replica"], groups["worker"], _estimate(run),
         {metric: found for metric in sorted(further) if (found := distribution(measure(records, metric, first))).n},
     )  # fmt: skip

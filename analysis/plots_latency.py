@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from analysis.metrics import INFINITE_NS, Values, measure
+from analysis.metrics import INFINITE_NS, Values
 from analysis.percentiles import Percentiles
 from analysis.plots import COLOURS, INK, legend, line, log_limits, log_ms, nothing, plot
 from analysis.run_folder import Run
@@ -24,8 +24,11 @@ def percentile_curve(run: Run, percentiles: Percentiles) -> Plot:
     """Latency against how rare it is: (1 - q) on a log axis, so that the tail has room."""
     ordered = percentiles.ordered
     answered = ordered[: int(np.searchsorted(ordered, INFINITE_NS))]
-    service = np.sort(measure(run.records, "service", run.records.measured & run.records.arrivals))
-    curves = [(ordered, "response, all"), (answered, "response, successes"), (service, "service only (from sending)")]
+    curves = [
+        (ordered, "response, all"),
+        (answered, "response, successes"),
+        (percentiles.ordered_service, "service only (from sending)"),
+    ]
 
     def draw(figure: Figure, on: Any) -> None:
         drawn = [(*_curve(values), label) for values, label in curves]

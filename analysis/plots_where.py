@@ -17,6 +17,7 @@ from analysis.text import count, duration, plain
 from truetail.records import OK
 
 STAGES = ("queue", "preprocess", "inference", "postprocess", "dependency")
+REST = "network, rest"
 GROUPS_SHOWN = 24
 SLOWEST = 0.01
 
@@ -28,23 +29,30 @@ def stage_means(run: Run) -> tuple[dict[str, tuple[float, float]], int, int]:
     """
     records = run.records
     mask = records.measured & records.arrivals & (records["outcome"] == OK) & (records["sent_ns"] >= 0)
-    stages: dict[str, NDArray[np.float64]] = {}
     told = np.zeros(int(mask.sum()), bool)
     for stage in STAGES:
-        values = records[f"{stage}_us"][mask] / np.float64(1000)
-        finite = np.isfinite(values)
-        told |= finite
-        if finite.any():
-            stages[stage] = np.where(finite, values, 0.0)
+        told |= np.isfinite(records[f"{stage}_us"][mask])
     if not told.any():
         return {}, 0, 0
-    response = (records["done_ns"][mask] - records["intended_ns"][mask])[told] / 1e6
-    lateness = (records["sent_ns"][mask] - records["intended_ns"][mask])[told] / 1e6
-    parts = {"lateness": lateness, **{stage: values[told] for stage, values in stages.items()}}
-    parts["network, rest"] = response - np.sum(list(parts.values()), axis=0)
-    cut = max(1, int(np.ceil(SLOWEST * len(response))))
-    slowest = np.argpartition(response, len(response) - cut)[-cut:]
-    return {name: (float(values.mean()), float(values[slowest].mean())) for name, values in parts.items()}, len(response), cut
+    intended, sent, done = (records[f"{name}_ns"][mask][told] for name in ("intended", "sent", "done"))
+    rest = (done - intended) / 1e6
+    cut = max(1, int(np.ceil(SLOWEST * len(rest))))
+    slowest = np.argpartition(rest, len(rest) - cut)[-cut:]
+    parts: dict[str, tuple[float, float]] = {}
+
+    def take(name: str, values_ms: NDArray[np.float64]) -> None:
+        nonlocal rest
+        parts[name] = float(values_ms.mean()), float(values_ms[slowest].mean())
+        if name != REST:
+            rest = rest - values_ms
+
+    take("lateness", (sent - intended) / 1e6)
+    for stage in STAGES:
+        values = records[f"{stage}_us"][mask][told]
+        if np.isfinite(values).any():
+            take(stage, np.where(np.isfinite(values), values, 0.0) / np.float64(1000))
+    take(REST, rest)
+    return parts, len(rest), cut
 
 
 def stages(run: Run) -> Plot:

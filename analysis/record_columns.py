@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from analysis.manifest_model import RunFolderError
 from analysis.text import plain
-from truetail.records import FLAG_WARMUP, OUTCOMES, RECORD, TABLES
+from truetail.records import FIELDS, FLAG_WARMUP, OUTCOMES, RECORD, TABLES
 
-CHUNK_ROWS = 500_000
+CHUNK_ROWS, CACHED_ROWS = 500_000, 8_192
 TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "done_ns")
 FARTHEST_NS = 1 << 60
 """36 years: no instant of a run lies farther from its epoch. Keeps differences inside 64 bits whatever a file says."""
@@ -54,6 +54,16 @@ def raw_chunks(file: RecordFile) -> Iterator[NDArray[np.void]]:
         yield rows
 
 
+def columns_of(rows: NDArray[np.void]) -> dict[str, NDArray[Any]]:
+    """The rows turned into contiguous columns, in pieces that stay in the processor's cache (many times faster than whole columns)."""
+    columns = {name: np.empty(len(rows), RECORD[name]) for name, _ in FIELDS}
+    for first in range(0, len(rows), CACHED_ROWS):
+        piece = rows[first : first + CACHED_ROWS]
+        for name, column in columns.items():
+            column[first : first + CACHED_ROWS] = piece[name]
+    return columns
+
+
 class Records:
     """Columns over the rows of ``files``; ``records["done_ns"]``. Rows whose outcome does not exist are left out and counted."""
 
@@ -83,6 +93,8 @@ class Records:
         column = self._load(name)
         if self._good is not None:
             column = column[self._good]
+        if column.dtype == np.int32 and int(column.max(initial=0)) < 1 << 16:
+            column = column.astype(np.uint16)
         if name in KEPT:
             self._kept[name] = column
         return column

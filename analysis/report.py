@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis import csv_files, hlog, junit, markdown, page
-from analysis.parquet import convert
-from analysis.record_columns import RecordFile
+from analysis.parquet import convert_all
 from analysis.result import analyse
 from analysis.run_folder import Run, RunFolderError, open_run
 from analysis.summary import Summary, summarise
@@ -36,16 +35,11 @@ def build(run_dir: Path, *, rebuild_parquet: bool = True) -> Summary:
 def _to_parquet(run: Run) -> None:
     """Convert raw records; a raw file goes only when its worker is done with it and the Parquet file has been compared with it."""
     final = {worker.name for worker in run.manifest.workers if worker.state in ("drained", "stopped")}
-    files: list[RecordFile] = []
-    for file in run.files:
-        if not file.raw or not file.rows:
-            files.append(file)
-            continue
-        converted = convert(file)
-        files.append(converted)
-        if run.manifest.state == "ended" and file.worker in final:
-            file.path.unlink()
-    run.replace_files(files)
+    converted = convert_all(run.files)
+    for raw, file in zip(run.files, converted, strict=True):
+        if raw is not file and run.manifest.state == "ended" and raw.worker in final:
+            raw.path.unlink()
+    run.replace_files(converted)
 
 
 def write_text(path: Path, text: str) -> None:
