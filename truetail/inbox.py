@@ -78,7 +78,8 @@ class Inbox:
         if planned is not None and self._member(msg):
             fault = self._fleet.planned(msg.node_id, planned, self._master.digest, self._master.count)
             if fault:
-                self._master.stop("schedule-mismatch" if not planned.fault else "error", fault)
+                reason = "scenario" if planned.refused else "error" if planned.fault else "schedule-mismatch"
+                self._master.stop(reason, fault)
 
     def _on_pooled(self, environment: Environment, msg: Any, **_: Any) -> None:
         member = self._member(msg)

@@ -115,7 +115,7 @@ class MasterRole:
         closed = [cls.__name__ for cls in self._engine.environment.user_classes if not plugin.is_open(cls)]
         if closed:
             text = f"the locustfile's {', '.join(closed)} would be a closed loop: add the mixin, class {closed[0]}(OpenLoop, ...)"
-            self.stop("error", text)
+            self.stop("scenario", text)
         try:
             self._muster()
             if not self.stop_reason:

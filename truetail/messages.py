@@ -65,6 +65,8 @@ class Planned(_Message):
     count: Count
     slot_count: Count
     fault: Text = ""
+    refused: bool = False
+    """The fault is the scenario's or the locustfile's: the user's to mend, not a failure of ours."""
 
 
 class Pooled(_Message):

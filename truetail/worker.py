@@ -21,6 +21,7 @@ from truetail.arrival import Arrival
 from truetail.assignment import Assignment
 from truetail.clock_exchange import boot_id
 from truetail.dispatcher import Dispatcher
+from truetail.errors import UsageError
 from truetail.feed import Feed
 from truetail.loop_health import LoopHealth
 from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot, Took
@@ -110,6 +111,8 @@ class WorkerRole:
         self._plan = plan = dict(msg.data)
         try:
             planned = self._make_plan(plan)
+        except UsageError as error:
+            planned = Planned(digest="0" * 64, count=0, slot_count=0, fault="; ".join(error.faults)[:300], refused=True)
         except Exception as error:  # whatever it is, the master must hear of it, or the muster hangs
             log.exception("planning failed")
             planned = Planned(digest="0" * 64, count=0, slot_count=0, fault=f"{type(error).__name__}: {error}"[:300])

@@ -1,6 +1,5 @@
 """The main job through a real swarm: every exit code, the ledger, what happens when things die."""
 
-import json
 import os
 import signal
 import time
@@ -169,9 +168,19 @@ def test_locustfile_without_the_mixin_is_told(runs, tmp_path):
         "from locust import FastHttpUser, task\n\nclass Closed(FastHttpUser):\n    @task\n    def t(self):\n        self.client.get('/healthz')\n"
     )
     done = runs.run(users=str(users))
-    assert done.code == 3
-    assert "Closed" in json.dumps(done.events) + done.err + done.out
-    assert "OpenLoop" in json.dumps(done.events)
+    assert done.code == 2
+    assert "Closed" in done.err
+    assert "OpenLoop" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_what_the_locustfile_refuses_is_a_scenario_error(runs):
+    """A setting that the user class does not know: exit 2 with its words, nothing sent."""
+    request = {"name": "predict", "path": "/predict", "json": {"t2m_k": 285.1, "rh": 71}, "protocol": {"nonsense": 1}}
+    done = runs.run(users="rest", requests=[request])
+    assert done.code == 2
+    assert "protocol.nonsense is unknown" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_out_that_cannot_be_written(runs, tmp_path):

@@ -77,7 +77,10 @@ def run(args: argparse.Namespace) -> int:
         with Children(folder / "logs") as children:
             master = start_fleet(args, resolved, folder, locustfile, children, options.master_environment(args))
             interrupted = follow(master, folder, progress_mode(args))
-            if manifest.read(folder)["state"] == "planned" and not interrupted:
+            document = manifest.read(folder)
+    if document["stop_reason"] == "scenario":
+        raise UsageError(f"{document['stop_text']} (nothing was sent)")
+    if document["state"] == "planned" and not interrupted:
                 raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
     except TargetNotReady as error:
         _give_up(folder, "target-not-ready")
