@@ -77,7 +77,7 @@ def stages(run: Run) -> Plot:
                 label=name,
             )
             left = left + width
-        on.set_yticks([1, 0], ["all", "slowest 1 %"])
+        on.set_yticks([1, 0], ["all", "slowest\n1 %"])
         on.set_xlabel("mean time (ms)")
         on.grid(visible=False, axis="y")
         legend(figure, on, 4)
