@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent

@@ -77,11 +77,7 @@ def run(args: argparse.Namespace) -> int:
         with Children(folder / "logs") as children:
             master = start_fleet(args, resolved, folder, locustfile, children, options.master_environment(args))
             interrupted = follow(master, folder, progress_mode(args))
-            document = manifest.read(folder)
-    if document["stop_reason"] == "scenario":
-        raise UsageError(f"{document['stop_text']} (nothing was sent)")
-    if document["state"] == "planned" and not interrupted:
-                raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
+            _check_begun(folder, interrupted, children)
     except TargetNotReady as error:
         _give_up(folder, "target-not-ready")
         raise TargetNotReady(*error.faults, f"nothing was sent; see {folder}/logs") from None
@@ -89,6 +85,15 @@ def run(args: argparse.Namespace) -> int:
         interrupted = True
     note_end(folder, interrupted)
     return report(args, folder, interrupted)
+
+
+def _check_begun(folder: Path, interrupted: bool, children: Children) -> None:
+    """A run that never began has nothing to report: say why instead."""
+    document = manifest.read(folder)
+    if document["stop_reason"] == "scenario":
+        raise UsageError(f"{document['stop_text']} (nothing was sent)")
+    if document["state"] == "planned" and not interrupted:
+        raise RunFailed(f"the master ended before the run began; see {folder}/logs:", children.log_tail("master"))
 
 
 def as_interrupt(*_: object) -> None:
