@@ -137,9 +137,13 @@ class Histogram:
             "counts": {str(i): c for i, c in self.counts.items()},
         }
 
+    def to_wire(self) -> dict[str, Any]:
+        """As :meth:`to_json` with cells as whole numbers, which MessagePack carries as they are: a tenth of the cost, each second, in a worker's event loop."""
+        return {name: getattr(self, name) for name in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid")} | {"counts": dict(self.counts)}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
-        """The inverse of :meth:`to_json`. The data comes from another machine: ValueError unless every value is sane."""
+        """The inverse of :meth:`to_json` and :meth:`to_wire`. The data comes from another machine: ValueError unless every value is sane."""
         self = cls()
         for field in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid"):
             value = data.get(field)
@@ -149,11 +153,25 @@ class Histogram:
         counts = data.get("counts")
         if not isinstance(counts, Mapping) or len(counts) > LAST_INDEX + 1:
             raise ValueError("histogram counts: not a mapping of cell to count")
-        for key, count in counts.items():
-            index = int(key) if isinstance(key, (int, str)) and len(str(key)) < 8 and str(key).isdecimal() else -1
-            if not 0 <= index <= LAST_INDEX or type(count) is not int or not 0 < count < 1 << 62:
-                raise ValueError(f"histogram cell {key!r:.40}: {count!r:.40} is out of range")
-            self.counts[index] = count
+        self.counts = _cells(counts)
         if sum(self.counts.values()) + self.over != self.n or min(self.n, self.sum_ns, self.over, self.invalid) < 0:
             raise ValueError("histogram counts do not add up to n")
         return self
+
+
+def _cells(counts: Mapping[Any, Any]) -> dict[int, int]:
+    """Cells from another machine. The checks run over all of them at once: the master does this for every worker and series each second."""
+    kinds = {*map(type, counts)}
+    try:
+        cells = dict(counts) if kinds == {int} else {int(key): count for key, count in counts.items()}
+    except (TypeError, ValueError):
+        cells = {}
+    sane = (
+        len(cells) == len(counts)
+        and kinds <= {str, int}
+        and {*map(type, counts.values())} <= {int}
+        and (not cells or (min(cells) >= 0 and max(cells) <= LAST_INDEX and min(cells.values()) > 0 and max(cells.values()) < 1 << 62))
+    )
+    if not sane:
+        raise ValueError(f"histogram cells: {counts!r:.80}: a cell is out of range, or no whole number")
+    return cells
