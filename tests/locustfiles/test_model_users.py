@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from truetail.errors import TargetNotReady, UsageError
+from truetail.http.user import connection_counts, identities
 from truetail.records import FAILED, OK
 
 TENSORS = [{"name": "x", "shape": [2, 3], "datatype": "FP32"}, {"name": "s", "shape": [2], "datatype": "BYTES"}]
@@ -42,7 +43,8 @@ def test_kserve_json(bench, service):
     for given, spec in zip(bodies[0]["inputs"], TENSORS, strict=True):
         assert given | spec == given
         assert len(given["data"]) == math.prod(spec["shape"])
-    assert b.user.service.identity["r"]["platform"] == "python"
+    assert identities(b.environment)["r"]["platform"] == "python"
+    assert connection_counts(b.environment).opened >= 1
 
 
 def test_kserve_binary(bench, service):

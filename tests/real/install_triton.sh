@@ -13,4 +13,8 @@ parts="$site/pytriton/tritonserver"
 mkdir -p "$folder/backends/python"
 cp -r "$parts/backends/python/." "$folder/backends/python/"
 cp "$parts/python_backend_stubs/$minor/triton_python_backend_stub" "$folder/backends/python/"
+# The second tool: perf_analyzer comes in the last client package that runs on glibc 2.36 (Debian: apt-get install libb64-0d).
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps 'tritonclient==2.49.0'
+mkdir -p "$folder/perf_lib"
+ln -sf "$(find "$(realpath "$site")/nvidia_pytriton.libs" -name 'libcudart-*.so.12*')" "$folder/perf_lib/libcudart.so.12"
 touch "$folder/.ready"

@@ -18,7 +18,7 @@ from truetail.exchange import Exchange
 from truetail.http import redirects, retry_after
 from truetail.http import target as targets
 from truetail.http.answer import Answer, Sink
-from truetail.http.client import HttpClient
+from truetail.http.client import Counts, HttpClient
 from truetail.http.errors import Failure
 from truetail.http.mix import Entry
 from truetail.http.request import PreparedRequest
@@ -53,6 +53,23 @@ class Service:
         self.default = next(iter(self.entries.values()))
 
 
+_SERVICES: WeakKeyDictionary[Environment, dict[type, Service]] = WeakKeyDictionary()
+
+
+def connection_counts(environment: Environment) -> Counts:
+    """Connections opened and requests sent again in this process, over all users of :class:`HttpLoadUser`."""
+    counts = [service.client.counts for service in _SERVICES.get(environment, {}).values()]
+    return Counts(sum(count.opened for count in counts), sum(count.resent for count in counts))
+
+
+def identities(environment: Environment) -> dict[str, Mapping[str, Any]]:
+    """What the server told of the model behind each request of the mix, by the request's name; for the manifest."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for service in _SERVICES.get(environment, {}).values():
+        found |= service.identity
+    return found
+
+
 class HttpLoadUser(User):
     """Sends one entry of the mix per task over the process's client, and reports it with its exact instants.
 
@@ -64,7 +81,6 @@ class HttpLoadUser(User):
     arrival: Arrival | None = None
     default_requests: ClassVar[Sequence[Mapping[str, Any]]] = ({"name": "root", "method": "GET", "path": "/"},)
     protocol_keys: ClassVar[tuple[str, ...]] = ()
-    _services: ClassVar[WeakKeyDictionary[Environment, dict[type, Service]]] = WeakKeyDictionary()
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -74,7 +90,7 @@ class HttpLoadUser(User):
     @classmethod
     def set_up(cls, environment: Environment) -> Service:
         """The process's service for this class, made on the first call. Raises UsageError for anything that the scenario gets wrong."""
-        services = cls._services.setdefault(environment, {})
+        services = _SERVICES.setdefault(environment, {})
         if cls not in services:
             engine = getattr(environment, "truetail", None)
             scenario: Mapping[str, Any] = getattr(engine, "scenario", None) or {}
