@@ -99,9 +99,7 @@ def test_two_hours_four_workers_twenty_series_under_100_kb(make_master):
     (master.folder / "gpu").mkdir()
     epoch = master.document["epoch_wall_ns"]
     values = {f"devices.{d}.{key}": 71.25 for d in range(8) for key in ("busy_share", "power_w", "clock_mhz")}
-    lines = [
-        json.dumps({"wall_ns": epoch + s * 10**9, "mono_ns": s, "simulated": True, "values": values}) for s in range(0, 7200)
-    ]
+    lines = [json.dumps({"wall_ns": epoch + s * 10**9, "mono_ns": s, "simulated": True, "values": values}) for s in range(7200)]
     (master.folder / "gpu" / "simulated-target.jsonl").write_text("\n".join(lines) + "\n")
     event = {"at_ns": 1, "wall_ns": 1, "kind": "worker-lost", "text": "x" * 1000}
     (master.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for _ in range(100)))

@@ -1,5 +1,7 @@
 """The time line: the same percentiles as the histogram's, windows that are exact differences, a bounded size."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from truetail.histogram import Histogram, bounds_us
@@ -73,7 +75,7 @@ def test_joined_windows_equal_one_window_over_both():
     assert together.deltas["response"].ns == Merged.of([histogram_of(so_far)]).percentiles_ns()
     assert together.levels["in_flight"] == 499.0
     edges = [(window.from_s, window.to_s) for window in line.whole]
-    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(edges))
 
 
 def test_two_hours_stay_bounded():
