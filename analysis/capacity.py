@@ -15,7 +15,7 @@ from analysis.batching import BatchRule, BatchTime, poisson_arrivals_s, simulate
 from analysis.queueing import Unstable, md1_quantile_s, mm1_quantile_s, mmc_quantile_s
 
 MOST_REPLICAS = 10_000
-SIMULATED = 200_000
+SIMULATED, SEED = 200_000, 1
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 SERVICE_LAWS: Mapping[str, str] = {
     "exponential": "M/M/1: service times vary as much as their mean (somewhat pessimistic for most models)",
@@ -103,15 +103,13 @@ class BatchPlan:
     meets: bool
 
 
-def batch_plan(
-    time: BatchTime, rule: BatchRule, q: float, limit_s: float, rate_rps: float, seed: int = 1, n: int = SIMULATED
-) -> BatchPlan:
-    """Simulate one setting at ``rate_rps`` with ``n`` Poisson arrivals; equal seeds give equal arrivals to every setting."""
+def batch_plan(time: BatchTime, rule: BatchRule, q: float, limit_s: float, rate_rps: float, n: int = SIMULATED) -> BatchPlan:
+    """Simulate one setting at ``rate_rps`` with ``n`` Poisson arrivals, the same ones for every setting."""
     capacity = time.capacity_rps(rule.max_batch)
     idle_s = time.time_s(1) + (rule.max_delay_s if rule.max_batch > 1 else 0.0)
     if rate_rps >= capacity:
         return BatchPlan(rule, capacity, None, time.time_s(rule.max_batch), idle_s, None, None, None, False)
-    seen = simulate(poisson_arrivals_s(rate_rps, n, seed), time, rule)
+    seen = simulate(poisson_arrivals_s(rate_rps, n, SEED), time, rule)
     response = seen.response_s[n // 10 :]  # the queue starts empty: its first tenth would flatter
     quantile = float(np.quantile(response, q, method="inverted_cdf"))
     return BatchPlan(
@@ -145,16 +143,14 @@ def best_batch_plan(plans: Iterable[BatchPlan], rate_rps: float, headroom: float
     return min((p for p in fit if (p.quantile_s or math.inf) <= 1.01 * lowest), key=lambda p: p.rule.max_delay_s)
 
 
-def highest_batch_rate_rps(
-    time: BatchTime, rule: BatchRule, q: float, limit_s: float, seed: int = 1, n: int = SIMULATED
-) -> float:
+def highest_batch_rate_rps(time: BatchTime, rule: BatchRule, q: float, limit_s: float, n: int = SIMULATED) -> float:
     """The largest rate at which the simulated batcher meets the SLO, within 0.2 %; equal random numbers at every rate tried."""
     low, high = 0.0, time.capacity_rps(rule.max_batch)
     if limit_s < time.time_s(1):
         raise Unreachable(f"one request alone takes {1e3 * time.time_s(1):g} ms, which is above {1e3 * limit_s:g} ms")
     while high - low > 0.002 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if batch_plan(time, rule, q, limit_s, middle, seed, n).meets else (low, middle)
+        low, high = (middle, high) if batch_plan(time, rule, q, limit_s, middle, n).meets else (low, middle)
         if high < 1e-3:
             raise Unreachable(f"even the emptiest replica misses {1e3 * limit_s:g} ms: the queue delay alone is too long")
     return low

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +52,9 @@ def utilisation(arrival_rps: float, service_s: float, servers: int = 1) -> float
     return rho
 
 
-def _steady(
-    model: str, source: str, arrival_rps: float, service_s: float, rho: float, wait_s: float, exact: bool = True
-) -> Steady:
+def _steady(model: str, source: str, arrival_rps: float, service_s: float, rho: float, wait_s: float) -> Steady:
     response_s = wait_s + service_s
-    return Steady(model, source, rho, wait_s, response_s, arrival_rps * response_s, exact)
+    return Steady(model, source, rho, wait_s, response_s, arrival_rps * response_s)
 
 
 def mm1(arrival_rps: float, service_s: float) -> Steady:
@@ -127,7 +125,8 @@ def ggc(arrival_rps: float, service_s: float, servers: int, arrival_cv: float, s
     steady = mmc(arrival_rps, service_s, servers)
     wait_s = steady.wait_mean_s * (arrival_cv**2 + service_cv**2) / 2
     source = "Allen-Cunneen approximation (Allen 1990)"
-    return _steady(f"G/G/{servers}", source, arrival_rps, service_s, steady.utilisation, wait_s, exact=False)
+    found = _steady(f"G/G/{servers}", source, arrival_rps, service_s, steady.utilisation, wait_s)
+    return replace(found, exact=False)
 
 
 def _md1_in_system(rho: float, most: int) -> NDArray[np.float64]:
