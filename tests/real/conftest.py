@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -63,4 +64,22 @@ def llama():
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def litserve():
+    """LitServe with the app beside this file: its base URL."""
+    folder = environment_of("litserve")
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [folder / "bin" / "python", HERE / "litserve_app.py", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server = psutil.Process(process.pid)
+        for part in [*server.children(recursive=True), server]:  # its workers outlive their parent
+            part.kill()
         process.wait(20)
