@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
+
+from truetail.tail import Tail
 
 PLAIN_EVERY_S = 5.0
-
-
-class Follower:
-    """Reads new whole lines of a growing JSON-lines file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._at = 0
-
-    def latest(self) -> dict[str, Any] | None:
-        """The newest line since the last call, or None."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                data = file.read()
-        except OSError:
-            return None
-        end = data.rfind(b"\n") + 1
-        if not end:
-            return None
-        self._at += end
-        line: dict[str, Any] = json.loads(data[:end].splitlines()[-1])
-        return line
+MODES = ("auto", "live", "plain", "quiet", "json")
 
 
 def _ms(value: float | None) -> str:
@@ -49,45 +32,62 @@ def plain_line(line: Mapping[str, Any], achieved_rps: float) -> str:
     response, lateness = line["response_ms"], line["lateness_ms"]
     bad = line["failed"] + line["timed_out"]
     return (
-        f"{line['at_s']:6.0f}/{line['duration_s']:.0f} s  offered {line['planned_last_s']:.0f}/s  sent {achieved_rps:.0f}/s  in flight {line['in_flight']}  "
-        f"p50 {_ms(response['p50'])}  p99 {_ms(response['p99'])}  late p99 {_ms(lateness['p99'])}  errors {bad}  dropped {line['dropped']}"
-        + (f"  workers lost {line['workers_lost']}" if line["workers_lost"] else "")
+        f"{line['at_s']:6.0f}/{line['duration_s']:.0f} s  offered {line['planned_last_s']:.0f}/s  sent {achieved_rps:.0f}/s  "
+        f"in flight {line['in_flight']}  p50 {_ms(response['p50'])}  p99 {_ms(response['p99'])}  late p99 {_ms(lateness['p99'])}  "
+        f"errors {bad}  dropped {line['dropped']}" + (f"  workers lost {line['workers_lost']}" if line["workers_lost"] else "")
     )
 
 
-def table(line: Mapping[str, Any], achieved_rps: float) -> Table:
-    """The same as a table."""
+def table(line: Mapping[str, Any], achieved_rps: float) -> Group:
+    """The same as a bar and a table."""
     response, lateness = line["response_ms"], line["lateness_ms"]
     left_s = max(0.0, line["duration_s"] - line["at_s"])
-    grid = Table(
-        title=f"{line['at_s']:.0f} of {line['duration_s']:.0f} s, {left_s:.0f} s left" if left_s else "draining",
-        title_justify="left",
-        show_header=False,
-    )
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = (
-        ("offered / sent", f"{line['planned_last_s']:,.0f}/s / {achieved_rps:,.0f}/s"),
-        ("in flight, waiting for a user", f"{line['in_flight']:,} , {line['backlog']:,}"),
-        ("response p50, p99, p99.9, max", ", ".join(_ms(response[name]) for name in ("p50", "p99", "p99.9", "max"))),
-        ("lateness p50, p99, max", ", ".join(_ms(lateness[name]) for name in ("p50", "p99", "max"))),
-        ("ok, failed, timed out", f"{line['ok']:,} , {line['failed']:,} , {line['timed_out']:,}"),
-        ("dropped, lost", f"{line['dropped']:,} , {line['lost']:,}"),
-        ("workers alive, busiest worker's core", f"{line['workers']} , {line['cpu_share_max']:.0%}"),
+        ("offered, sent", f"{line['planned_last_s']:,.0f}/s, {achieved_rps:,.0f}/s", False),
+        ("in flight, waiting for a user", f"{line['in_flight']:,}, {line['backlog']:,}", False),
+        ("response p50, p99, p99.9, max", ", ".join(_ms(response[name]) for name in ("p50", "p99", "p99.9", "max")), False),
+        ("lateness p50, p99, max", ", ".join(_ms(lateness[name]) for name in ("p50", "p99", "max")), False),
+        ("ok", f"{line['ok']:,}", False),
+        ("failed, timed out", f"{line['failed']:,}, {line['timed_out']:,}", line["failed"] + line["timed_out"] > 0),
+        ("dropped, lost", f"{line['dropped']:,}, {line['lost']:,}", line["dropped"] + line["lost"] > 0),
+        (
+            "workers, lost, busiest core",
+            f"{line['workers']}, {line['workers_lost']}, {line['cpu_share_max']:.0%}",
+            line["workers_lost"] > 0,
+        ),
     )
-    for name, value in rows:
-        grid.add_row(name, value)
-    return grid
+    for name, value, bad in rows:
+        grid.add_row(Text(name, style="dim"), Text(value, style="bold red" if bad else ""))
+    title = f"{line['at_s']:.0f} of {line['duration_s']:.0f} s, {left_s:.0f} s left" if left_s else "draining"
+    done = min(line["at_s"], line["duration_s"])
+    return Group(Text(title, style="bold"), ProgressBar(total=line["duration_s"], completed=done, width=60), grid)
+
+
+def chosen_mode(mode: str, out: TextIO, environment: Mapping[str, str]) -> str:
+    """``auto`` becomes ``live`` only in a real terminal: not in CI, whose logs may pretend to be one, and not in a dumb one."""
+    if mode not in MODES:
+        raise ValueError(f"progress mode {mode!r}; allowed are {', '.join(MODES)}")
+    if mode != "auto":
+        return mode
+    plain = not out.isatty() or environment.get("TERM") == "dumb" or environment.get("CI", "") not in ("", "0", "false")
+    return "plain" if plain else "live"
 
 
 class Progress:
-    """Shows a run's ``progress.jsonl`` as it grows; ``mode`` is auto, plain, quiet or json."""
+    """Shows a run's ``progress.jsonl`` as it grows; ``mode`` is one of ``MODES``."""
 
-    def __init__(self, folder: Path, mode: str = "auto", out: TextIO = sys.stderr) -> None:
-        self._follower = Follower(folder / "progress.jsonl")
+    def __init__(
+        self, folder: Path, mode: str = "auto", out: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tail = Tail(folder / "progress.jsonl")
         self._out = out
-        self._mode = mode if mode != "auto" else "live" if out.isatty() else "plain"
+        self._clock = clock
+        self._mode = chosen_mode(mode, out, os.environ)
         self._live = Live(console=Console(file=out), auto_refresh=False, transient=True) if self._mode == "live" else None
-        self._shown_at = 0.0
+        self._shown_at: float | None = None
         self._last: tuple[float, int] = (0.0, 0)
+        self._unshown: dict[str, Any] | None = None
 
     def __enter__(self) -> Progress:
         if self._live:
@@ -95,22 +95,36 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """In a log the last line is always shown, also when its turn had not come."""
+        self.update()
         if self._live:
             self._live.stop()
+        elif self._mode == "plain" and self._unshown is not None:
+            self._print(self._unshown)
 
     def update(self) -> None:
         """Show what is new, if anything."""
-        line = self._follower.latest()
-        if line is None or self._mode == "quiet":
-            return
-        elapsed_s = line["at_s"] - self._last[0]
-        achieved_rps = (line["sent"] - self._last[1]) / elapsed_s if elapsed_s > 0 else 0.0
+        lines = self._tail.lines()
+        if self._mode == "json":
+            for line in lines:
+                print(json.dumps(line, allow_nan=False), file=self._out, flush=True)
+        elif lines and self._mode != "quiet":
+            self._show(lines[-1])
+
+    def _show(self, line: dict[str, Any]) -> None:
         if self._live:
-            self._last = (line["at_s"], line["sent"])
-            self._live.update(table(line, achieved_rps), refresh=True)
-        elif self._mode == "json":
-            print(json.dumps(line, allow_nan=False), file=self._out, flush=True)
-        elif time.monotonic() - self._shown_at >= PLAIN_EVERY_S:
-            self._shown_at = time.monotonic()
-            self._last = (line["at_s"], line["sent"])
-            print(plain_line(line, achieved_rps), file=self._out, flush=True)
+            self._live.update(table(line, self._achieved_rps(line)), refresh=True)
+        elif self._shown_at is None or self._clock() - self._shown_at >= PLAIN_EVERY_S:
+            self._print(line)
+        else:
+            self._unshown = line
+
+    def _print(self, line: dict[str, Any]) -> None:
+        self._shown_at, self._unshown = self._clock(), None
+        print(plain_line(line, self._achieved_rps(line)), file=self._out, flush=True)
+
+    def _achieved_rps(self, line: Mapping[str, Any]) -> float:
+        """Sent per second since the line that was shown before."""
+        elapsed_s, sent = line["at_s"] - self._last[0], line["sent"] - self._last[1]
+        self._last = (line["at_s"], line["sent"])
+        return float(sent / elapsed_s) if elapsed_s > 0 else 0.0
