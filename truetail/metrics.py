@@ -117,15 +117,15 @@ def _times(live: Live, run: str) -> Iterator[Family]:
             family.add_metric((run,), _buckets(merged[series]), merged[series].sum_ns / 1e9)
             yield family
     exact = GaugeMetricFamily(
-        "truetail_quantile_seconds",
+        "truetail_percentile_seconds",
         "True fleet-wide nearest-rank percentiles since the warm-up, within 0.1 %: do not average them.",
-        labels=("run", "series", "quantile"),
+        labels=("run", "series", "percentile"),
     )
     for series in [*HISTOGRAMS, *sorted(key for key in merged if key.startswith(("response/", "replica/")))][:MOST_LABELS]:
         if series in merged:
             for percentile, value_ns in zip(PERCENTILES, merged[series].percentiles_ns(PPMS), strict=True):
                 if value_ns is not None:
-                    exact.add_metric((run, series, f"{float(percentile) / 100:g}"), value_ns / 1e9)
+                    exact.add_metric((run, series, percentile), value_ns / 1e9)
     yield exact
 
 

@@ -212,7 +212,7 @@ def test_metrics_are_readable_by_prometheus_own_parser(open_page):
     assert values == sorted(values)
     assert dict(buckets)["+Inf"] == 100
     assert (dict(buckets)["0.0075"], dict(buckets)["0.3"], dict(buckets)["0.5"]) == (90, 90, 100)
-    quantiles = {(s.labels["series"], s.labels["quantile"]): s.value for s in families["truetail_quantile_seconds"].samples}
-    assert quantiles[("response", "0.99")] == pytest.approx(0.4, rel=0.001)
-    assert ("replica/<b>", "0.5") in quantiles
+    quantiles = {(s.labels["series"], s.labels["percentile"]): s.value for s in families["truetail_percentile_seconds"].samples}
+    assert quantiles[("response", "99")] == pytest.approx(0.4, rel=0.001)
+    assert ("replica/<b>", "50") in quantiles
     assert {s.labels["worker"] for s in families["truetail_worker_up"].samples} == {"worker-0", "worker-1"}
