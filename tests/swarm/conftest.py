@@ -106,6 +106,14 @@ class Runs:
         process, outcome = self.start(*args, **changes)
         return self.finish(process, outcome)
 
+    def of_file(self, scenario, *args):
+        """A whole run of a scenario file."""
+        out = self._tmp / "runs"
+        command = [sys.executable, "-m", "truetail", "run", str(scenario), "--out", str(out), "--plain", *args]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self._processes.append(process)
+        return self.finish(process, Outcome(-1, "", "", None, out), 1500)
+
     def end(self):
         for process in self._processes:
             if process.poll() is None:
