@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCENARIO ?= scenarios/smoke.yaml
 
-.PHONY: help setup demo story test test-slow test-swarm test-theory test-fleet test-browser test-real test-gpu lint types contracts bench bench-quick clean
+.PHONY: help setup demo story fidelity test test-slow test-swarm test-theory test-fleet test-browser test-real test-gpu lint types contracts bench bench-quick clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,9 @@ demo: $(READY)  ## the main job on the embedded service: a run, a verdict, a rep
 
 story: $(READY)  ## the same service at the same rate: fixed, Poisson and 4-at-once arrivals, one table
 	$(BIN)/python benchmarks/story.py
+
+fidelity: $(READY)  ## production stand-in recorded, then replayed fixed, Poisson, exact and modelled (about half an hour)
+	$(BIN)/python benchmarks/fidelity.py
 
 test: $(READY)  ## the tests, without those behind a marker of their own target
 	$(BIN)/python -m pytest -m "not slow and not theory and not fleet and not browser and not real and not gpu"
@@ -62,7 +65,7 @@ bench: $(READY)  ## every benchmark, one after the other
 	for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 bench-quick: $(READY)  ## the ratios that a change must not lose, in under three minutes
-	$(BIN)/python benchmarks/bench_schedule.py --quick
+	$(BIN)/python benchmarks/quick.py
 
 clean:  ## run folders and caches (not the environment)
 	rm -rf runs build .pytest_cache .mypy_cache .ruff_cache
