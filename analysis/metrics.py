@@ -45,7 +45,8 @@ def _since_intended(column: str) -> Callable[[Records], Values]:
 
 def _told_us(column: str) -> Callable[[Records], Values]:
     def values(records: Records) -> Values:
-        told_us = records[column].astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a damaged file may hold signalling NaNs
+            told_us = records[column].astype(np.float64)
         good = np.isfinite(told_us) & (told_us >= 0) & (told_us < 1e15)
         told_ns = np.rint(np.where(good, told_us, 0.0) * 1000).astype(np.int64)
         return _answered(records, np.where(good, told_ns, NOT_TOLD_NS))

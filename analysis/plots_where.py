@@ -34,8 +34,8 @@ def stage_means(run: Run) -> tuple[dict[str, tuple[float, float]], int, int]:
         told |= np.isfinite(records[f"{stage}_us"][mask])
     if not told.any():
         return {}, 0, 0
-    intended, sent, done = (records[f"{name}_ns"][mask][told] for name in ("intended", "sent", "done"))
-    rest = (done - intended) / 1e6
+    mask[mask] = told
+    rest = (records["done_ns"][mask] - records["intended_ns"][mask]) / 1e6
     cut = max(1, int(np.ceil(SLOWEST * len(rest))))
     slowest = np.argpartition(rest, len(rest) - cut)[-cut:]
     parts: dict[str, tuple[float, float]] = {}
@@ -46,9 +46,9 @@ def stage_means(run: Run) -> tuple[dict[str, tuple[float, float]], int, int]:
         if name != REST:
             rest = rest - values_ms
 
-    take("lateness", (sent - intended) / 1e6)
+    take("lateness", (records["sent_ns"][mask] - records["intended_ns"][mask]) / 1e6)
     for stage in STAGES:
-        values = records[f"{stage}_us"][mask][told]
+        values = records[f"{stage}_us"][mask]
         if np.isfinite(values).any():
             take(stage, np.where(np.isfinite(values), values, 0.0) / np.float64(1000))
     take(REST, rest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ CHUNK_ROWS, CACHED_ROWS = 500_000, 8_192
 TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "done_ns")
 FARTHEST_NS = 1 << 60
 """36 years: no instant of a run lies farther from its epoch. Keeps differences inside 64 bits whatever a file says."""
-KEPT = ("k", "intended_ns", "sent_ns", "done_ns", "outcome", "flags", "part", "worker", "name", "replica", "error")
+KEPT = ("intended_ns", "sent_ns", "done_ns", "outcome", "flags", "part", "worker", "name", "replica", "error")
 """Columns that are asked for again and again; the others are read anew each time."""
 
 
@@ -116,16 +117,22 @@ class Records:
         """Names of the workers, as the column ``worker`` numbers them."""
         return [file.worker for file in self.files]
 
-    @property
-    def arrivals(self) -> NDArray[np.bool_]:
-        """Rows that are an arrival's first request: what the ledger counts."""
-        mask: NDArray[np.bool_] = (self["k"] >= 0) & (self["part"] == 0)
+    @cached_property
+    def numbered(self) -> NDArray[np.bool_]:
+        """Rows that belong to an arrival of the schedule."""
+        mask: NDArray[np.bool_] = self["k"] >= 0
         return mask
 
-    @property
+    @cached_property
+    def arrivals(self) -> NDArray[np.bool_]:
+        """Rows that are an arrival's first request: what the ledger counts."""
+        mask: NDArray[np.bool_] = self.numbered & (self["part"] == 0)
+        return mask
+
+    @cached_property
     def measured(self) -> NDArray[np.bool_]:
         """Rows of the schedule after the warm-up, further requests of a task included."""
-        mask: NDArray[np.bool_] = (self["k"] >= 0) & (self["flags"] & FLAG_WARMUP == 0)
+        mask: NDArray[np.bool_] = self.numbered & (self["flags"] & FLAG_WARMUP == 0)
         return mask
 
     def _load(self, name: str) -> NDArray[Any]:

@@ -47,20 +47,20 @@ def over_time(run: Run) -> Series:
     intended, outcome = records["intended_ns"][first], records["outcome"][first]
     done, failed = records["done_ns"][first], outcome != OK
     # A failure without an end (dropped, abandoned) is shown where it was intended.
-    ended = np.where(done >= 0, done, intended)
+    ended = np.where(done[failed] >= 0, done[failed], intended[failed])
     return Series(
         step_s, np.arange(steps, dtype=np.float64) * np.float64(step_s),
         _percentiles(measure(records, "response", first), intended, step_s, steps, SHOWN),
         _percentiles(measure(records, "lateness", first), intended, step_s, steps, ("50", "99", "100")),
         _counts(intended, step_s, steps), _counts(records["sent_ns"][first], step_s, steps),
-        _counts(done[~failed], step_s, steps), _counts(ended[failed], step_s, steps),
+        _counts(done[~failed], step_s, steps), _counts(ended, step_s, steps),
         _errors(run, first, (ended, failed), (step_s, steps)),
     )  # fmt: skip
 
 
-def step_of(times_ns: Values, step_s: float, steps: int) -> NDArray[np.int64]:
-    """The step in which each instant lies; what lies after the last counts there."""
-    return np.minimum(times_ns // round(step_s * 1e9), steps - 1)
+def step_of(times_ns: Values, step_s: float, steps: int) -> NDArray[np.uint16]:
+    """The step (of at most 65,536) in which each instant lies; what lies after the last counts there."""
+    return np.minimum(times_ns // round(step_s * 1e9), steps - 1).astype(np.uint16)
 
 
 def _counts(times_ns: Values, step_s: float, steps: int) -> NDArray[np.int64]:
@@ -90,12 +90,11 @@ def _errors(
     class_of = np.array([classes.index(text) for text in texts])
     error = class_of[run.records["error"][first][failed]]
     outcome = run.records["outcome"][first][failed]
-    when = times[failed]
     found: dict[str, NDArray[np.int64]] = {}
     for number in np.unique(error).tolist():
         for fate in np.unique(outcome[error == number]).tolist():
             label = classes[number] or OUTCOMES[fate]
-            mine = _counts(np.maximum(when[(error == number) & (outcome == fate)], 0), *grid)
+            mine = _counts(np.maximum(times[(error == number) & (outcome == fate)], 0), *grid)
             found[label] = found[label] + mine if label in found else mine
     ranked = sorted(found, key=lambda label: (-int(found[label].sum()), label))
     shown = {label: found[label] for label in ranked[:CLASSES_SHOWN]}

@@ -169,7 +169,7 @@ def _rate(run: Run, slo: Slo, mask: NDArray[np.bool_]) -> SloResult:
         return SloResult(slo.text, None, "the measured window is empty", _limit(slo), 0, 0, False, "", None)
     records = run.records
     done_ns, ok = records["done_ns"], records["outcome"] == OK
-    chosen = ok & (records["k"] >= 0) if slo.name is None else ok & (records["name"] == records.texts("name").index(slo.name))
+    chosen = ok & records.numbered if slo.name is None else ok & (records["name"] == records.texts("name").index(slo.name))
     completed = int((chosen & (done_ns >= low) & (done_ns < high) & ((records["part"] == 0) | (slo.name is not None))).sum())
     return _result(slo, completed / ((high - low) / 1e9), int(mask.sum()), int((~ok & mask).sum()))
 
