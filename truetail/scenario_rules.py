@@ -117,17 +117,28 @@ def rule_faults(scenario: Scenario, valid: set[str]) -> list[Fault]:
 
 ENVIRONMENT = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$\([A-Za-z_][A-Za-z0-9_]*\)")
 FREE_TEXT = frozenset({"description", "json", "body", "contains", "payload", "protocol"})
+TEMPLATED = frozenset({"path", "headers"})
+"""Fields of a request, beside the free ones, in which ``${k}`` and the like are filled in (:mod:`truetail.payloads`)."""
 
 
 def environment_faults(data: Any, path: Keys = ()) -> Iterator[Fault]:
     """``${NAME}`` where it would be sent as it stands: the environment is read as ``{env: NAME}``, by headers and auth only."""
     if isinstance(data, str):
-        match = ENVIRONMENT.search(data)
-        if match:
-            yield Fault(path, f"found {match[0]}, which is not replaced; headers and auth take {{env: NAME}}, other values --set")
+        found = [match[0] for match in ENVIRONMENT.finditer(data) if not _filled_in(match[0], path)]
+        if found:
+            yield Fault(path, f"found {found[0]}, which is not replaced; headers and auth take {{env: NAME}}, other values --set")
     for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
         if key not in FREE_TEXT:
             yield from environment_faults(value, (*path, key))
+
+
+def _filled_in(reference: str, path: Keys) -> bool:
+    """Whether ``${name}`` stands in a request's path or header and names a value that every arrival has."""
+    if path[:1] != ("requests",) or not TEMPLATED & set(path):
+        return False
+    from truetail.payloads.payload import NAMES  # numpy, which a scenario without templates does not need
+
+    return reference[2:-1] in NAMES.split(", ")
 
 
 def warnings(scenario: Scenario) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from truetail import scenario_rules
 from truetail.overrides import split
-from truetail.scenario import Scenario, load, loads
+from truetail.scenario import Scenario, ScenarioError, load, loads
 from truetail.scenario_reference import BEGIN, replaced
 from truetail.scenario_rules import warnings
 
@@ -311,3 +311,11 @@ def test_every_field_has_a_description():
             assert all(info.description for info in model.model_fields.values()), model
             todo.extend(parts(model).values())
     assert len(seen) > 20
+
+
+def test_requests_may_name_values_of_the_arrival():
+    """${k} passes in a request's path and headers, where it is filled in for each arrival; an environment variable does not."""
+    text = INTERNALS.replace("path: /predict", "path: '/predict?k=${k}'").replace("headers: {}", "headers: {x-number: '${k}'}")
+    assert loads(text).requests[0].headers == {"x-number": "${k}"}
+    with pytest.raises(ScenarioError, match=r"found \$\{TOKEN\}, which is not replaced"):
+        loads(text.replace("'${k}'", "'${k} ${TOKEN}'"))
