@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from locust import LoadTestShape
 from locust.env import Environment
 
-from truetail import manifest
 from truetail.errors import UsageError
+from truetail.prepare import prepare
 
 if TYPE_CHECKING:
     from truetail.master import MasterRole
@@ -69,30 +68,4 @@ def scenario_of_shape(environment: Environment) -> Path:
     }
     folder = prepare(Path(options.truetail_out), resolved, scenario_file="", target_url=str(environment.host))
     log.info("run folder: %s (afterwards: truetail report %s)", folder, folder)
-    return folder
-
-
-def prepare(out: Path, resolved: Mapping[str, Any], scenario_file: str, target_url: str) -> Path:
-    """Make a run folder with the manifest of a run that is planned; returns the folder."""
-    now_s = time.time()
-    folder = manifest.new_run_folder(out, str(resolved["name"]), now_s)
-    document = {
-        "format": manifest.FORMAT,
-        "run_id": folder.name,
-        "scenario": resolved,
-        "scenario_sha256": manifest.sha256(manifest.canonical(resolved)),
-        "scenario_file": scenario_file,
-        "schedule": None,
-        "state": "planned",
-        "stop_reason": None,
-        "stopped_at_ns": None,
-        "epoch_wall_ns": None,
-        "started_wall_ns": int(now_s * 1e9),
-        "ended_wall_ns": None,
-        **manifest.environment(),
-        "target": {"url": target_url, "version": None, "embedded": bool(resolved["target"].get("embedded"))},
-        "workers": [],
-        "ledger": None,
-    }
-    manifest.write(folder, document)
     return folder

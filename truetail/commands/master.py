@@ -9,7 +9,7 @@ import sys
 from truetail import roles
 from truetail.children import Children
 from truetail.commands import run as run_command
-from truetail.run_shape import prepare
+from truetail.prepare import prepare
 from truetail.scenario import load
 from truetail.ui import options
 

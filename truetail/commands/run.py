@@ -14,8 +14,8 @@ from typing import Any
 from truetail import manifest, roles, target_ready
 from truetail.children import Children, wait_until
 from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
+from truetail.prepare import prepare
 from truetail.progress import Progress
-from truetail.run_shape import prepare
 from truetail.scenario import load
 from truetail.ui import options
 

@@ -17,7 +17,7 @@ from truetail import manifest, roles
 from truetail.children import Children
 from truetail.commands import run as run_command
 from truetail.errors import ExitCode, UsageError
-from truetail.run_shape import prepare
+from truetail.prepare import prepare
 from truetail.ui import login, options
 from truetail.ui.desk import Desk, Order, take_order
 
