@@ -42,6 +42,14 @@ class Member:
     drained: Drained | None = None
     lost_at_ns: int | None = None
     heard_at_ns: int = 0
+    given_away: int = 0
+
+    @property
+    def responsible_for(self) -> int | None:
+        """Arrivals that are this worker's: its slot and what it took over, less what others took over from it. None before it has planned."""
+        if self.snapshot is not None:
+            return self.snapshot.ledger.scheduled - self.given_away
+        return self.planned.slot_count - self.given_away if self.planned else None
 
     @property
     def ended(self) -> bool:
@@ -55,6 +63,7 @@ class Fleet:
     def __init__(self, n_slots: int) -> None:
         self.n_slots = n_slots
         self.generation = 0
+        self._lost_by_generation: dict[int, Member] = {}
         self.members: dict[str, Member] = {}
 
     @property
@@ -142,6 +151,7 @@ class Fleet:
         if not living:
             return {}
         self.generation += 1
+        self._lost_by_generation[self.generation] = dead
         given: dict[str, list[Share]] = {}
         for turn, share in enumerate(dead.shares):
             parts = share.divided(1 if whole else len(living), from_ns)
@@ -150,6 +160,12 @@ class Fleet:
                 taker.shares.append(part)
                 given.setdefault(taker.client_id, []).append(part)
         return given
+
+    def took(self, generation: int, count: int) -> None:
+        """A living worker has taken over so many arrivals of the worker that was lost in this generation."""
+        dead = self._lost_by_generation.get(generation)
+        if dead is not None:
+            dead.given_away += count
 
     @property
     def ended(self) -> bool:

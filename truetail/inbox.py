@@ -98,6 +98,7 @@ class Inbox:
     def _on_took(self, environment: Environment, msg: Any, **_: Any) -> None:
         took, member = self._parsed(Took, msg), self._member(msg)
         if took is not None and member is not None:
+            self._fleet.took(took.generation, took.scheduled)
             text = f"{member.hello.name} has {took.scheduled} arrivals more"
             self._master.event("took-over", text, worker=member.hello.name, generation=took.generation)
 

@@ -299,7 +299,7 @@ def _worker_entry(member: Member, n_slots: int) -> dict[str, Any]:
         "lost_at_ns": member.lost_at_ns,
         "clock_offset_ns": member.clock_offset_ns,
         "clock_residual_ns": member.clock_residual_ns,
-        "scheduled": member.planned.slot_count if member.planned else None,
+        "scheduled": member.responsible_for,
         "ledger": snapshot.ledger.model_dump() if snapshot else None,
         "last_handed_k": snapshot.last_handed_k if snapshot else -1,
         "generator": snapshot.generator.model_dump() if snapshot else None,
