@@ -46,7 +46,7 @@ def strict(response: Response) -> Response:
     """Headers of our own pages: nothing but what this server itself serves may load or run, and nothing is kept by caches."""
     response.headers.setdefault("Content-Security-Policy", POLICY)
     response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["Referrer-Policy"] = "same-origin"  # with "no-referrer" a browser sends our own forms as of origin "null"
     response.headers["Cache-Control"] = "no-cache"
     return response
 
