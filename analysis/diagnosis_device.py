@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.diagnosis_evidence import NS, Evidence, Finding, Mask, Unmeasured, Window, field_of, shown, windows_where
+from analysis.diagnosis_outages import stalls
 from analysis.diagnosis_stages import STAGE_NEEDS
 from analysis.fit_batches import fit
 from analysis.telemetry_series import Series
@@ -255,7 +256,8 @@ def input_variability(evidence: Evidence) -> Finding | Unmeasured | None:
         return (
             None if _sizes(evidence) else Unmeasured("input-variability", "sizes or token counts of requests, or inference times")
         )
-    slow = evidence.slower_than(1.5) & evidence.ok
+    # A call that a stall of the process met is long for another reason.
+    slow = evidence.slower_than(1.5) & evidence.ok & ~evidence.during(stalls(evidence))
     # Who waited for a slow call is as late as if its own input were large.
     at = evidence.rows["intended_ns"]
     tenths = np.histogram(at[slow], bins=10, range=(float(at[0]), float(at[-1])))[0]

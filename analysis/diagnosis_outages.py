@@ -7,14 +7,14 @@ import numpy as np
 from analysis.diagnosis_evidence import NS, Evidence, Finding, Unmeasured, Window, shown
 from truetail.records import FAILED, OK
 
-LEAST_STALL_S = 0.03
+LEAST_STALL_S = 0.05
 EVENT_KINDS = ("deploy", "scale", "autoscale", "restart", "rollout")
 LEAST_ABSENCE_S = 0.5
 
 
 def pauses(evidence: Evidence) -> Finding | Unmeasured | None:
     """The whole process stood still: nothing finished although requests were inside, and new ones were not even read."""
-    windows = stalls(evidence)
+    windows = [window for window in stalls(evidence) if not generator_stalled(evidence, window)]
     if not windows:
         return None
     lengths = np.array([(b - a) / NS for a, b in windows])
@@ -74,6 +74,16 @@ def _read_late(evidence: Evidence, window: Window) -> bool:
         (evidence.rows["sent_ns"] < high) & (evidence.rows["done_ns"] >= high) & (evidence.rows["sent_ns"] >= low - (high - low))
     )
     return bool(inside.any() and outside[inside].max() >= 0.3 * (high - low) / NS)
+
+
+def generator_stalled(evidence: Evidence, window: Window) -> bool:
+    """Whether the generator was held up in the window too: then the machine they share stood still, or the generator alone did,
+    and the service is not to blame. Looked for in the requests that were due in the window."""
+    low, high = window
+    rows = evidence.rows
+    first, last = np.searchsorted(rows["intended_ns"], [low, high])
+    late = rows["sent_ns"][first:last] - rows["intended_ns"][first:last]
+    return bool(len(late) and late.max() >= 0.2 * (high - low))
 
 
 def _period_s(windows: list[Window]) -> float:

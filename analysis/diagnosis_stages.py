@@ -88,6 +88,15 @@ def dependency(evidence: Evidence) -> Finding | Unmeasured | None:
     )
 
 
+def host_evidence(evidence: Evidence) -> list[str]:
+    """How busy the collector's machine was over the run, from its CPU counters; nothing where it was not recorded."""
+    names = ("user", "system", "idle", "iowait", "irq", "softirq", "steal")
+    found = {name: evidence.matching(f"cpu_{name}_s_total").values() for name in names}
+    spent = {name: sum(float(s.values[-1] - s.values[0]) for s in series if len(s.values)) for name, series in found.items()}
+    total = sum(spent.values())
+    return [f"CPUs of the collector's machine: {1 - (spent['idle'] + spent['iowait']) / total:.0%} busy"] if total > 0 else []
+
+
 def client(evidence: Evidence) -> Finding | Unmeasured | None:
     """Time between the intended instant and sending: the generator's own, or requests held back because its pool was full."""
     share, slow = evidence.stage_share("lateness"), tail_mean(evidence, "lateness")
@@ -104,7 +113,7 @@ def client(evidence: Evidence) -> Finding | Unmeasured | None:
         "client-limit",
         "The load generator was late: its pool was full, or it was out of CPU",
         share,
-        [f"lateness: mean {ms(slow)} above p99, {share:.0%} of the tail's time", told],
+        [f"lateness: mean {ms(slow)} above p99, {share:.0%} of the tail's time", told, *host_evidence(evidence)],
         "Raise `pool`, add workers, or give them CPUs of their own; until then the tail is not the service's alone.",
         plot=["lateness"],
     )

@@ -166,6 +166,22 @@ def test_a_late_generator_accuses_itself():
     assert any("97%" in text for text in first.evidence)
 
 
+def test_a_machine_that_stands_still_is_not_the_services_fault():
+    """Pauses in which the generator was held up as well accuse the generator's side, with the host's CPU, and not the service."""
+    arrivals = poisson(200, 14)
+    pauses = [(t, t + 0.2) for t in np.arange(3, 60, 5)]
+    late = np.full(len(arrivals), 0.0002)
+    for begin, end in pauses:
+        inside = (arrivals >= begin) & (arrivals < end)
+        late[inside] = end - arrivals[inside]
+    at = (np.arange(0, RUN_S, 0.5) * 1e9).astype(np.int64)
+    counters = {f"host/here:cpu_{name}_s_total": Series(at, at / 1e9 * rate) for name, rate in (("user", 1.8), ("idle", 0.2))}
+    causes = diagnose(Evidence(sim.serve(Service(pauses=pauses), arrivals, 14, late_s=late), series=counters)).findings
+    assert [finding.cause for finding in causes][:1] == ["client-limit"]
+    assert "runtime-pause" not in {finding.cause for finding in causes}
+    assert any("90% busy" in text for text in causes[0].evidence)
+
+
 def test_what_is_not_measured_is_said():
     """Without stages, replicas and series the rules that need them say so, and accuse no one."""
     records = sim.serve(Service(tells=False), poisson(200, 2), 2)
