@@ -20,11 +20,11 @@ const SPECS = {
   rates: { title: "Arrivals per second", note: "dashed: the plan", unit: "", series: [
     { label: "planned", colour: "--s5", dash: [6, 4], steps: true, width: 1.5, gaps: true }, { label: "sent", colour: "--s1" },
     { label: "completed", colour: "--s3" }, { label: "dropped", colour: "--s2" }] },
-  response: { title: "Response time", note: "intended to done: what a user feels", unit: "ms", log: true, series: [
+  response: { title: "Response time", note: "what a user feels", unit: "ms", log: true, series: [
     { label: "p50", colour: "--s3" }, { label: "p95", colour: "--s1" }, { label: "p99", colour: "--s2" }, { label: "p99.9", colour: "--s4" }] },
-  service: { title: "Service time", note: "sent to done: the server and the wire", unit: "ms", log: true, series: [
+  service: { title: "Service time", note: "server and wire alone", unit: "ms", log: true, series: [
     { label: "p50", colour: "--s3" }, { label: "p95", colour: "--s1" }, { label: "p99", colour: "--s2" }, { label: "p99.9", colour: "--s4" }] },
-  lateness: { title: "Lateness", note: "intended to sent: the generator's own delay", unit: "ms", log: true, series: [
+  lateness: { title: "Lateness", note: "the generator's own delay", unit: "ms", log: true, series: [
     { label: "p50", colour: "--s3" }, { label: "p99", colour: "--s2" }, { label: "p99.9", colour: "--s4" }] },
   flight: { title: "In flight", note: "over all workers", unit: "", least: 1, series: [{ label: "in flight", colour: "--s1", fill: true }] },
   cpu: { title: "Busiest worker", note: "share of one core", unit: "%", least: 100, series: [{ label: "CPU", colour: "--s4", fill: true }] },
@@ -72,7 +72,7 @@ function tiles(data) {
 const WORDS = { green: "Valid so far", amber: "Valid so far, with doubts", red: "Not valid" };
 function light(data) {
   $("light").className = `card light ${data.light.colour}`;
-  const word = data.state === "muster" ? "Gathering the workers" : WORDS[data.light.colour];
+  const word = data.state === "muster" ? "Gathering the workers" : data.final && data.light.colour !== "red" ? "The load was as planned" : WORDS[data.light.colour];
   if ($("light-word").textContent !== word) $("light-word").textContent = word;
   $("reasons").replaceChildren(...data.light.reasons.map((reason) => element("li", reason.text, reason.colour)));
 }
