@@ -258,6 +258,8 @@ class MasterRole:
     # -- end --------------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
+        models = next((member.planned.models for member in self.fleet.by_slot if member.planned and member.planned.models), None)
+        self.document["target"]["models"] = models
         self.document["workers"] = [_worker_entry(member, self.fleet.n_slots) for member in self.fleet.by_slot]
         self.document["ledger"] = self.fleet.ledger(self.count) if self.fleet.members else None
         try:
@@ -304,4 +306,6 @@ def _worker_entry(member: Member, n_slots: int) -> dict[str, Any]:
         "last_handed_k": snapshot.last_handed_k if snapshot else -1,
         "generator": snapshot.generator.model_dump() if snapshot else None,
         "rows": member.drained.rows if member.drained else None,
+        "connections_opened": member.drained.connections_opened if member.drained else None,
+        "resent": member.drained.resent if member.drained else None,
     }

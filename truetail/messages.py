@@ -65,6 +65,8 @@ class Planned(_Message):
     count: Count
     slot_count: Count
     fault: Text = ""
+    models: dict[Text, dict[Text, Any]] = Field(default_factory=dict, max_length=50)
+    """What the server told of the model behind each request of the mix."""
     refused: bool = False
     """The fault is the scenario's or the locustfile's: the user's to mend, not a failure of ours."""
 
@@ -135,6 +137,8 @@ class Drained(_Message):
 
     snapshot: Snapshot
     rows: Count
+    connections_opened: Count = 0
+    resent: Count = 0
     lapsed: bool = False
 
 

@@ -113,6 +113,10 @@ class Scenario(Part):
             result["drain_s"] = self.longest_deadline_s() + self.lateness_deadline + 1.0
         if self.users.endswith(".py") or "/" in self.users:
             result["users"] = self.beside(self.users)
+        for holder in (result, *result["requests"]):
+            pool = holder["payload"].get("file")
+            if isinstance(pool, str):
+                holder["payload"] = holder["payload"] | {"file": self.beside(pool)}
         trace = result["arrivals"].get("trace")
         if trace is not None:
             trace["file"] = self.beside(trace["file"])

@@ -22,6 +22,7 @@ from truetail.clock_exchange import boot_id
 from truetail.dispatcher import Dispatcher
 from truetail.errors import UsageError
 from truetail.feed import Feed
+from truetail.http.user import connection_counts, identities
 from truetail.loop_health import LoopHealth
 from truetail.messages import Drained, Hello, Ledger, Planned, Pong, Pooled, Snapshot, Took
 from truetail.recorder import Recorder
@@ -65,8 +66,6 @@ class WorkerRole:
         self._lease_ns = 0
         self._leased = isinstance(runner, WorkerRunner)
         self._trouble = ""
-
-    # -- muster -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Register the messages, then say hello until a plan comes."""
@@ -135,7 +134,8 @@ class WorkerRole:
         self._set_up_users()
         gevent.spawn(self._plan_ahead, feed)
         self._ready.set()
-        return Planned(digest=digest, count=assigned.schedule.count(), slot_count=self._slot_count)
+        models = {name[:300]: dict(told) for name, told in list(identities(self._engine.environment).items())[:50]}
+        return Planned(digest=digest, count=assigned.schedule.count(), slot_count=self._slot_count, models=models)
 
     def _set_up_users(self) -> None:
         """Let user classes make ready what the scenario asks of them; a fault of theirs is the plan's, told before anything is sent."""
@@ -161,8 +161,6 @@ class WorkerRole:
         while not self._dispatcher.started and not self._stopping:
             self._send(messages.POOLED, Pooled(users=user_count).model_dump())
             gevent.sleep(REPEAT_S)
-
-    # -- run --------------------------------------------------------------------------------------------------------
 
     def _on_go(self, environment: Environment, msg: Any, **_: Any) -> None:
         dispatcher, recorder = self._dispatcher, self._recorder
@@ -289,8 +287,6 @@ class WorkerRole:
             trouble=self._trouble,
         )
 
-    # -- end --------------------------------------------------------------------------------------------------------
-
     def _on_stop(self, environment: Environment, msg: Any, **_: Any) -> None:
         """Stop early: nothing more is handed over, what is in flight may finish for a short while."""
         self._stopping = True
@@ -324,7 +320,14 @@ class WorkerRole:
         self._health.stop()
         self._flush_now()
         self._ended = True
-        drained = Drained(snapshot=self._snapshot(), rows=recorder.rows_written, lapsed=dispatcher.lapsed).model_dump()
+        used = connection_counts(self._engine.environment)
+        drained = Drained(
+            snapshot=self._snapshot(),
+            rows=recorder.rows_written,
+            connections_opened=used.opened,
+            resent=used.resent,
+            lapsed=dispatcher.lapsed,
+        ).model_dump()
         self._recorder = None  # a request that ends after this is no longer part of the run
         try:
             recorder.close()
