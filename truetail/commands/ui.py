@@ -83,7 +83,9 @@ def one_run(args: argparse.Namespace, order: Order) -> int:
     with Children(folder / "logs") as children:
         environment = options.master_environment(args, supervised=True)
         master = run_command.start_fleet(args, resolved, folder, locustfile, children, environment)
-        interrupted = run_command.follow(master, folder, run_command.progress_mode(args), lambda: manifest.read(folder)["state"] == "ended")
+        interrupted = run_command.follow(
+            master, folder, run_command.progress_mode(args), lambda: manifest.read(folder)["state"] == "ended"
+        )
         run_command.note_end(folder, interrupted)
         if interrupted:
             master.terminate()

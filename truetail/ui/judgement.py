@@ -65,7 +65,9 @@ def _lost(standing: Standing) -> Iterator[Said]:
 def _dropped(standing: Standing) -> Iterator[Said]:
     dropped, allowed = standing.ledger["dropped"], standing.scenario["validity"]["dropped"]
     due = max(1.0, standing.planned)
-    told = f"{dropped:,} arrivals dropped, " + (f"{dropped / due:.2%} of those due; {allowed:.2%} may be" if allowed else "none may be")
+    told = f"{dropped:,} arrivals dropped, " + (
+        f"{dropped / due:.2%} of those due; {allowed:.2%} may be" if allowed else "none may be"
+    )
     yield "red" if dropped > allowed * due else "green", told
 
 
