@@ -133,10 +133,11 @@ def queueing(evidence: Evidence) -> Finding | Unmeasured | None:
         return Unmeasured("queueing", STAGE_NEEDS + ": queue, inference")
     share, slow = evidence.stage_share("queue"), tail_mean(evidence, "queue")
     usual = float(np.nanmedian(evidence.stage_s["inference"]))
-    if share < 0.3 or slow < max(LEAST_STAGE_S, usual):
+    foreign, busy = foreign_share(evidence), own_busy_share(evidence)
+    # Others in our batches are evidence enough; without them waiting must exceed what one call before us brings.
+    if share < 0.25 or slow < (LEAST_STAGE_S if foreign >= 0.1 else max(LEAST_STAGE_S, usual)):
         return None
     bursty, idc = arrivals_are_bursty(evidence)
-    foreign, busy = foreign_share(evidence), own_busy_share(evidence)
     growing = _backlog_grows(evidence)
     if foreign >= 0.1:
         title = "Queueing: other clients use the same replicas"
