@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis import claim
 from analysis.intervals import percentile_interval
 from analysis.metrics import INFINITE_NS, measure, tokens_per_s
 from analysis.run_folder import Run
@@ -109,24 +110,27 @@ def _percentile(run: Run, slo: Slo, mask: NDArray[np.bool_]) -> SloResult:
             failed,
             (True, f"{count(failed)} of {count(n)} failed, more than the {100 - ppm / 1e4:g} % that lie beyond it"),
         )
-    return _result(slo, value, n, failed, _how_sure(run, slo, mask, n))
+    return _result(slo, value, n, failed, _how_sure(run, slo, mask, n, met=slo.met_by(value)))
 
 
-def _how_sure(run: Run, slo: Slo, mask: NDArray[np.bool_], n: int) -> tuple[bool, str]:
-    """(whether as few as n requests could show it at all, what to say). The floor is for independent requests; queues need more."""
+def _how_sure(run: Run, slo: Slo, mask: NDArray[np.bool_], n: int, *, met: bool) -> tuple[bool, str]:
+    """(whether the run supports the line, what to say). A line that is missed needs no support: it is not green anyway."""
     percentile = float(slo.percentile or 0)
     if percentile >= 100:
         return True, "the largest of this run; it says nothing about the next"
     floor = zero_exceedance_n(percentile)
     if n < floor:
         return False, f"{count(n)} requests: p{slo.percentile} needs at least {count(floor)}, even if requests were independent"
-    if not FEWEST_FOR_INTERVAL <= n <= MOST_FOR_INTERVAL:
-        return True, f"n = {count(n)}"
     values = measure(run.records, slo.metric, mask)
     if len(values) == int(mask.sum()):
         values = values[np.argsort(run.records["intended_ns"][mask], kind="stable")]
     seconds = np.where(values == INFINITE_NS, np.inf, values / 1e9)
-    return True, percentile_interval(seconds, slo.ppm or 0).text()
+    ppm = slo.ppm or 0
+    told = [percentile_interval(seconds, ppm).text()] if FEWEST_FOR_INTERVAL <= n <= MOST_FOR_INTERVAL else [f"n = {count(n)}"]
+    claimed = claim.below(seconds, slo.limit, ppm) if met and slo.unit == "s" else None
+    if claimed is not None:
+        told.append(claimed.text(slo.percentile or ""))
+    return claimed is None or claimed.supported, "; ".join(told)
 
 
 def _mean(run: Run, slo: Slo, mask: NDArray[np.bool_]) -> SloResult:

@@ -194,7 +194,7 @@ def test_a_broken_chapter_is_said_and_breaks_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setitem(
         sys.modules, __name__, sys.modules.get(__name__) or __import__("types").SimpleNamespace(breaks=breaks, speaks=speaks)
     )
-    plan = Plan(rate_rps=100, duration_s=4, slos=["p95 < 50ms"])
+    plan = Plan(rate_rps=100, duration_s=8, slos=["p95 < 50ms"])
     folder = write_run(tmp_path / "run", plan, rows_of(plan, 10.0))
     assert build(folder).status == "PASS"
     page = (folder / "report.html").read_text(encoding="utf-8")

@@ -27,7 +27,9 @@ POISSON = {"kind": "poisson"}
 LESSON, RULE = BatchTime(0.010, 0.0005), BatchRule(16, 0.002)
 
 
-def run_of_batcher(folder: Path, rate: float, seconds: float, tells: bool = True, late_ms: float = 0.0, slow_s: float = 0.0, **manifest) -> Path:
+def run_of_batcher(
+    folder: Path, rate: float, seconds: float, tells: bool = True, late_ms: float = 0.0, slow_s: float = 0.0, **manifest
+) -> Path:
     """The folder of a run at ``rate`` on the lesson's batcher; ``late_ms`` of lateness for all, ``slow_s`` more of service, batches told or not."""
 
     def serve(arrivals_s):
@@ -36,8 +38,21 @@ def run_of_batcher(folder: Path, rate: float, seconds: float, tells: bool = True
         intended = np.rint(arrivals_s * 1e9).astype(np.int64)
         records["sent_ns"] = intended + int(late_ms * 1e6) + 20_000
         records["done_ns"] = records["sent_ns"] + np.rint((seen.response_s + slow_s) * 1e9).astype(np.int64)
-        records["first_byte_ns"], records["first_token_ns"], records["replica"], records["status"] = records["done_ns"], -1, 1, 200
-        for column in ("connect_us", "queue_us", "preprocess_us", "inference_us", "postprocess_us", "dependency_us", "itl_max_us"):
+        records["first_byte_ns"], records["first_token_ns"], records["replica"], records["status"] = (
+            records["done_ns"],
+            -1,
+            1,
+            200,
+        )
+        for column in (
+            "connect_us",
+            "queue_us",
+            "preprocess_us",
+            "inference_us",
+            "postprocess_us",
+            "dependency_us",
+            "itl_max_us",
+        ):
             records[column] = np.nan
         if tells:
             records["batch"], records["inference_us"] = seen.batch, 1e3 * (10 + 0.5 * seen.batch)
@@ -94,7 +109,9 @@ def test_replicas_get_turns(tmp_path):
     assert model.quantile_s(0.99, 90) < queueing.mm1_quantile_s(0.99, 45, 0.01)
 
 
-@pytest.mark.parametrize(("config", "word"), [({"mode": "shared"}, "sharing"), ({"replicas": 2, "balance": "least-loaded"}, "round-robin")])
+@pytest.mark.parametrize(
+    ("config", "word"), [({"mode": "shared"}, "sharing"), ({"replicas": 2, "balance": "least-loaded"}, "round-robin")]
+)
 def test_what_is_not_modelled_is_said(tmp_path, config, word):
     """No curve is better than a wrong one."""
     model, why = model_of(tmp_path, **config)
@@ -184,7 +201,10 @@ def sweep_of(points, **changes):
 
 def test_the_file_comes_back_and_a_broken_one_is_refused(tmp_path):
     """Written and read the sweep is equal, infinities included; a wrong field is named; a missing file says what belongs there."""
-    points = [point_of(run_of_batcher(tmp_path / "r", 400, 20)), point_of(run_of_batcher(tmp_path / "g", 1000, 8, warmup_s=1.0), rate=1000.0)]
+    points = [
+        point_of(run_of_batcher(tmp_path / "r", 400, 20)),
+        point_of(run_of_batcher(tmp_path / "g", 1000, 8, warmup_s=1.0), rate=1000.0),
+    ]
     sweep = sweep_of(points)
     sweep_result.write(tmp_path, sweep)
     assert sweep_result.read(tmp_path) == sweep
@@ -206,7 +226,9 @@ def test_the_page_is_self_contained_and_hostile_text_is_harmless(tmp_path):
     others = [point.model_copy(update={"number": n, "rate_rps": float(r)}) for n, r in ((2, 600), (3, 1000))]
     model = sweep_theory.batch_model(LESSON, RULE, 1, POISSON, "declared")
     theory = sweep_result.theory_of(sweep_theory.curve(model, [400, 700], sweep_result.SHOWN, (0.99, 0.08)))
-    page = sweep_page.render(sweep_of([point.model_copy(update={"reason": evil}), *others], name=evil, theory=theory, knee_rps=600.0))
+    page = sweep_page.render(
+        sweep_of([point.model_copy(update={"reason": evil}), *others], name=evil, theory=theory, knee_rps=600.0)
+    )
     assert "<script>alert" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert f'href="points/{point.run}/report.html"' in page
@@ -253,6 +275,10 @@ def test_resuming_another_question_is_refused():
     sweep = sweep_of([])
     same = sweep.settings.model_copy(update={"seconds": 90.0, "most": 50})
     assert sweep_question.go_on(sweep, same, "0" * 64, "x").settings.seconds == 90
-    for asked, digest in ((same, "1" * 64), (same.model_copy(update={"slo": "p99 < 1s"}), "0" * 64), (same.model_copy(update={"grid": [1.0]}), "0" * 64)):
+    for asked, digest in (
+        (same, "1" * 64),
+        (same.model_copy(update={"slo": "p99 < 1s"}), "0" * 64),
+        (same.model_copy(update={"grid": [1.0]}), "0" * 64),
+    ):
         with pytest.raises(UsageError, match="start a new one"):
             sweep_question.go_on(sweep, asked, digest, "x")

@@ -54,7 +54,14 @@ def coverage(serve, search, slo, seconds, true, seeds):
     held = np.mean([a.lower_rps <= true <= a.upper_rps for a, _ in found])
     error, tenth = np.quantile([abs(a.estimate_rps / true - 1) for a, _ in found], [0.5, 0.9])
     width = np.median([a.upper_rps / a.lower_rps - 1 for a, _ in found])
-    return len(found) / len(answers), float(held), float(error), float(tenth), float(width), float(np.median([len(t) for _, t in found]))
+    return (
+        len(found) / len(answers),
+        float(held),
+        float(error),
+        float(tenth),
+        float(width),
+        float(np.median([len(t) for _, t in found])),
+    )
 
 
 def test_the_bracket_holds_the_true_capacity_of_mm1():
@@ -78,7 +85,9 @@ def test_coverage_over_many_seeds():
         (batcher, Search(0.08, 400, 1200), slo, 40, true),
     ):
         found, held, error, tenth, width, runs = coverage(serve, search, line, seconds, capacity, range(1000, 1150))
-        print(f"{serve.__name__}: true {capacity:.1f}, found {found:.3f} held {held:.3f} error {error:.4f} tenth {tenth:.4f} width {width:.3f} runs {runs:g}")
+        print(
+            f"{serve.__name__}: true {capacity:.1f}, found {found:.3f} held {held:.3f} error {error:.4f} tenth {tenth:.4f} width {width:.3f} runs {runs:g}"
+        )
         assert found >= 0.98
         assert held >= 0.92
         assert error < 0.02
