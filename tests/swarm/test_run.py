@@ -80,7 +80,7 @@ def test_ctrl_c_gives_a_partial_report(runs):
     outcome.wait_for_epoch(process)
     time.sleep(3)
     process.send_signal(signal.SIGINT)
-    done = runs.finish(process, outcome, 60)
+    done = runs.finish(process, outcome)
     assert done.code == 130, done.err
     ledger = done.manifest["ledger"]
     assert balanced(ledger)
@@ -96,7 +96,7 @@ def test_sigterm_is_an_interruption_too(runs):
     outcome.wait_for_epoch(process)
     time.sleep(1.5)
     process.terminate()
-    done = runs.finish(process, outcome, 60)
+    done = runs.finish(process, outcome)
     assert done.code == 130
     assert balanced(done.manifest["ledger"])
 

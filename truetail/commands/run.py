@@ -22,6 +22,8 @@ from truetail.ui import options
 MASTER_GRACE_S = 60.0
 """Beyond the master's own deadlines: it ends by itself, this is for a master that hangs."""
 
+INTERRUPTED = "interrupted: no more arrivals, waiting for what is in flight (again to leave at once)"
+
 EPILOG = """examples:
   truetail run scenarios/smoke.yaml
   truetail run scenarios/poisson.yaml --workers 2 --set duration=5m
@@ -177,19 +179,17 @@ def follow(master: subprocess.Popen[bytes], folder: Path, mode: str, ended: Call
     allowed_s = scenario["duration_s"] + scenario["drain_s"] + 3 * scenario["fleet"]["muster_s"] + MASTER_GRACE_S
     deadline = time.monotonic() + allowed_s
     with Progress(folder, mode) as progress:
-        while master.poll() is None and not ended() and time.monotonic() < deadline:
+        while True:
             try:
-                progress.update()
-                time.sleep(0.2)
+                while master.poll() is None and not ended() and time.monotonic() < deadline:
+                    progress.update()
+                    time.sleep(0.2)
+                break
             except KeyboardInterrupt:
                 if interrupted:
                     raise
                 interrupted = True
-                print(
-                    "interrupted: no more arrivals, waiting for what is in flight (again to leave at once)",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print(INTERRUPTED, file=sys.stderr, flush=True)
                 master.send_signal(signal.SIGUSR1)
         progress.update()
     return interrupted
