@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask, Response, jsonify, redirect, request, session
-from flask_login import LoginManager, login_required  # type: ignore[import-untyped]
+from flask_login import LoginManager, login_required
 from werkzeug.serving import make_server
 
 from truetail import roles

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import Flask, Response, redirect, request, session
-from flask_login import LoginManager, UserMixin, login_user, logout_user  # type: ignore[import-untyped]
+from flask_login import LoginManager, UserMixin, login_user, logout_user
 
 from truetail.errors import UsageError
 
