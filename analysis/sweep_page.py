@@ -19,7 +19,19 @@ from analysis.sweep_search import Kind, Length, Outcome
 from analysis.text import duration, plain, without_controls
 
 TONES = {Kind.FOUND: "PASS", Kind.ABOVE: "PASS", Kind.BELOW: "FAIL", Kind.CANNOT_SAY: "INVALID"}
-HEADER = ("rate", "outcome", "seconds", "requests", "failed", "completed", "p50", "p95", "p99", "SLO's percentile", "95 % interval")
+HEADER = (
+    "rate",
+    "outcome",
+    "seconds",
+    "requests",
+    "failed",
+    "completed",
+    "p50",
+    "p95",
+    "p99",
+    "SLO's percentile",
+    "95 % interval",
+)
 
 
 def render(sweep: Sweep) -> str:
@@ -49,8 +61,10 @@ def word(sweep: Sweep) -> str:
     if sweep.answer is None:
         return "unfinished"
     best = sweep.answer.estimate_rps
-    return f"{best:.4g}/s" if best is not None else {Kind.ABOVE: "at least " + f"{sweep.answer.lower_rps or 0:.4g}/s"}.get(
-        sweep.answer.kind, sweep.answer.kind.value
+    return (
+        f"{best:.4g}/s"
+        if best is not None
+        else {Kind.ABOVE: "at least " + f"{sweep.answer.lower_rps or 0:.4g}/s"}.get(sweep.answer.kind, sweep.answer.kind.value)
     )
 
 
@@ -145,7 +159,9 @@ def _curve(sweep: Sweep) -> Plot:
 
     total = sum(p.n for p in points)
     beside = f" Dotted: {theory.label}." if theory else ""
-    caption = f"{len(points)} rates, {total:,} requests after the warm-ups; bars are 95 % intervals, an arrow has no upper end.{beside}"
+    caption = (
+        f"{len(points)} rates, {total:,} requests after the warm-ups; bars are 95 % intervals, an arrow has no upper end.{beside}"
+    )
     return plots.plot("sweep-curve", "Response against offered rate", plain(caption, 600), draw, 4.4)
 
 
@@ -156,12 +172,19 @@ def plotted_ms(seconds: float | None) -> float:
 
 def _measured(on: Any, points: Sequence[Point], q: str, number: int) -> Any:
     """One percentile with its intervals; the values drawn."""
-    known = [(p.rate_rps, found) for p in points for found in p.percentiles if found.percentile == q and found.value_s is not None]
+    known = [
+        (p.rate_rps, found) for p in points for found in p.percentiles if found.percentile == q and found.value_s is not None
+    ]
     if not known:
         return np.empty(0)
     rates = np.array([rate for rate, _ in known])
     y = np.array([plotted_ms(found.value_s) for _, found in known])
-    below = np.array([v - plotted_ms(found.low_s if found.low_s is not None else found.value_s) for v, (_, found) in zip(y, known, strict=True)])
+    below = np.array(
+        [
+            v - plotted_ms(found.low_s if found.low_s is not None else found.value_s)
+            for v, (_, found) in zip(y, known, strict=True)
+        ]
+    )
     above = np.array([plotted_ms(found.high_s) - v for v, (_, found) in zip(y, known, strict=True)])
     open_ended = np.isnan(above)
     on.errorbar(
@@ -173,13 +196,17 @@ def _measured(on: Any, points: Sequence[Point], q: str, number: int) -> Any:
 
 def _marks(on: Any, sweep: Sweep, limit_ms: float) -> None:
     on.axhline(limit_ms, color=plots.INK, linestyle="-.", linewidth=1.0)
-    on.annotate(plain(sweep.settings.slo, 40), (1.0, limit_ms), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=9)
+    on.annotate(
+        plain(sweep.settings.slo, 40), (1.0, limit_ms), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=9
+    )
     answer = sweep.answer
     if answer and answer.lower_rps and answer.upper_rps:
         on.axvspan(answer.lower_rps, answer.upper_rps, color=plots.COLOURS[7], alpha=0.18, label="bracket")
     if sweep.knee_rps:
         on.axvline(sweep.knee_rps, color=plots.INK, linestyle=":", linewidth=1.0)
-        on.annotate("knee", (sweep.knee_rps, 0.02), xycoords=("data", "axes fraction"), ha="right", va="bottom", fontsize=9, rotation=90)
+        on.annotate(
+            "knee", (sweep.knee_rps, 0.02), xycoords=("data", "axes fraction"), ha="right", va="bottom", fontsize=9, rotation=90
+        )
 
 
 def _throughput(sweep: Sweep) -> Plot:

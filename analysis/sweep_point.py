@@ -79,7 +79,11 @@ def _outcome(
         if growing(service[np.isfinite(service)], slo):
             return Outcome.GROWING, f"the service itself was slower than the limit most of the time ({unmet[0]})", quantile
         return Outcome.INVALID, "; ".join(unmet), quantile
-    others = [f"{line['text']} is missed: {line['measured']}" for line in summary["slos"] if line["met"] is False and line["text"] != slo.text]
+    others = [
+        f"{line['text']} is missed: {line['measured']}"
+        for line in summary["slos"]
+        if line["met"] is False and line["text"] != slo.text
+    ]
     if others and length is Length.FULL and judged.outcome in (Outcome.MEETS, Outcome.UNSURE):
         return Outcome.MISSES, "; ".join(others), quantile
     return judged.outcome, judged.interval.text(), quantile
@@ -97,5 +101,3 @@ def _quantile(found: Interval) -> Quantile:
         percentile=found.percentile, value_s=known(found.value), low_s=known(max(found.low, 0.0)), high_s=known(found.high),
         log_error=known(log_error(found)),
     )  # fmt: skip
-
-

@@ -134,7 +134,11 @@ class Sweep(_Part):
 def found(answer: Answer) -> Found:
     """The answer as it is kept."""
     return Found(
-        kind=answer.kind, lower_rps=answer.lower_rps, upper_rps=answer.upper_rps, estimate_rps=answer.estimate_rps, text=answer.text
+        kind=answer.kind,
+        lower_rps=answer.lower_rps,
+        upper_rps=answer.upper_rps,
+        estimate_rps=answer.estimate_rps,
+        text=answer.text,
     )
 
 
@@ -148,7 +152,10 @@ def read(folder: Path) -> Sweep:
     try:
         return Sweep.model_validate(parse_json(text, str(path)))
     except ValidationError as error:
-        where = [".".join(map(str, fault["loc"])) + f": {fault['msg']}; found {plain(repr(fault['input']), 60)}" for fault in error.errors()]
+        where = [
+            ".".join(map(str, fault["loc"])) + f": {fault['msg']}; found {plain(repr(fault['input']), 60)}"
+            for fault in error.errors()
+        ]
         raise UsageError(*(f"{path}: {plain(line)}" for line in where[:10])) from None
     except RunFolderError as error:
         raise UsageError(*error.faults) from None

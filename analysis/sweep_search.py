@@ -134,7 +134,10 @@ def _bracket_step(search: Search, tried: Sequence[Tried]) -> Probe | Answer:
     lowest, highest = settled(tried, search.low_rps), settled(tried, search.high_rps)
     if lowest is None:
         return _probe(tried, search.low_rps, "the lowest rate")
-    if lowest is Outcome.UNSURE and sum(t.rate_rps == search.low_rps and t.length is Length.FULL for t in tried) < MOST_UNSURE_LOWEST:
+    if (
+        lowest is Outcome.UNSURE
+        and sum(t.rate_rps == search.low_rps and t.length is Length.FULL for t in tried) < MOST_UNSURE_LOWEST
+    ):
         return Probe(search.low_rps, Length.FULL, "the lowest rate again: the last run could not tell")
     if lowest is not Outcome.MEETS:
         return _answer(search, tried, "")
@@ -143,7 +146,9 @@ def _bracket_step(search: Search, tried: Sequence[Tried]) -> Probe | Answer:
     # A rate that was begun is finished first: a short try that looked well, or a run that was INVALID.
     for rate in sorted({t.rate_rps for t in tried}):
         if settled(tried, rate) is None:
-            return _probe(tried, rate, "the short try was not hopeless" if _short_done(tried, rate) else "the last run was INVALID")
+            return _probe(
+                tried, rate, "the short try was not hopeless" if _short_done(tried, rate) else "the last run was INVALID"
+            )
     gap = _widest_gap(search, tried)
     if gap is None:
         return _answer(search, tried, "")

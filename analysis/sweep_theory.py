@@ -27,7 +27,9 @@ COARSE, CURVE, FINE = 20_000, 100_000, 500_000
 HALVINGS = 7
 HIGHEST_UTILISATION = 0.99
 """Nearer to the wall a simulation of this length says more about its seed than about the service."""
-TELLS = re.compile(r"'(mode|balance|service)': '([a-z-]{1,20})'|'(a|c|max_batch|max_delay|service_mean|service_cv|replicas)': ([0-9.eE+-]{1,25})")
+TELLS = re.compile(
+    r"'(mode|balance|service)': '([a-z-]{1,20})'|'(a|c|max_batch|max_delay|service_mean|service_cv|replicas)': ([0-9.eE+-]{1,25})"
+)
 
 Seconds = NDArray[np.float64]
 Serve = Callable[[float, int], Seconds]
@@ -200,7 +202,13 @@ def _told(runs: Sequence[Run]) -> tuple[NDArray[np.int64], Seconds, int]:
     for run in runs:
         records = run.records
         inference = METRICS["inference"](records)
-        ok = (records["outcome"] == OK) & records.measured & (inference >= 0) & (inference != INFINITE_NS) & (records["batch"] >= 1)
+        ok = (
+            (records["outcome"] == OK)
+            & records.measured
+            & (inference >= 0)
+            & (inference != INFINITE_NS)
+            & (records["batch"] >= 1)
+        )
         batches.append(records["batch"][ok].astype(np.int64))
         times.append(inference[ok] / 1e9)
         if ok.any():

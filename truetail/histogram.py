@@ -139,7 +139,9 @@ class Histogram:
 
     def to_wire(self) -> dict[str, Any]:
         """As :meth:`to_json` with cells as whole numbers, which MessagePack carries as they are: a tenth of the cost, each second, in a worker's event loop."""
-        return {name: getattr(self, name) for name in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid")} | {"counts": dict(self.counts)}
+        return {name: getattr(self, name) for name in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid")} | {
+            "counts": dict(self.counts)
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
@@ -170,7 +172,10 @@ def _cells(counts: Mapping[Any, Any]) -> dict[int, int]:
         len(cells) == len(counts)
         and kinds <= {str, int}
         and {*map(type, counts.values())} <= {int}
-        and (not cells or (min(cells) >= 0 and max(cells) <= LAST_INDEX and min(cells.values()) > 0 and max(cells.values()) < 1 << 62))
+        and (
+            not cells
+            or (min(cells) >= 0 and max(cells) <= LAST_INDEX and min(cells.values()) > 0 and max(cells.values()) < 1 << 62)
+        )
     )
     if not sane:
         raise ValueError(f"histogram cells: {counts!r:.80}: a cell is out of range, or no whole number")

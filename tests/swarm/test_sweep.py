@@ -57,7 +57,12 @@ def test_missed_at_the_lowest_rate(runs, tmp_path):
 def test_faults_of_usage_start_nothing(runs, tmp_path):
     """No range, two lines to choose from, a range that is none, a scenario that is not there: exit 2, a clear line, no run."""
     good = runs.scenario(**CHANGES)
-    for text, words in (("--rates 5", "A..B"), ("", "--rates"), ("--rates 1..2 --points 1", "--points"), ("--rates 1..2 --slo p99", "--slo")):
+    for text, words in (
+        ("--rates 5", "A..B"),
+        ("", "--rates"),
+        ("--rates 1..2 --points 1", "--points"),
+        ("--rates 1..2 --slo p99", "--slo"),
+    ):
         code, _, err = sweep(tmp_path, good, *text.split())
         assert (code, "Traceback" in err) == (2, False)
         assert words in err

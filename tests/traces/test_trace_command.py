@@ -55,7 +55,9 @@ def steps(tmp_path: Path) -> Path:
     random = np.random.default_rng(6)
     seconds = np.sort(np.concatenate([random.uniform(0, 300, 6000), random.uniform(300, 600, 18_000)]))
     path = tmp_path / "steps.csv"
-    path.write_text("time_s,prompt_tokens\n" + "".join(f"{second:.6f},{k % 100}\n" for k, second in enumerate(seconds)) + "oops,1\n")
+    path.write_text(
+        "time_s,prompt_tokens\n" + "".join(f"{second:.6f},{k % 100}\n" for k, second in enumerate(seconds)) + "oops,1\n"
+    )
     return path
 
 
@@ -78,7 +80,10 @@ def test_fit_prints_arrivals_that_a_scenario_takes(truetail: Command, steps: Pat
     said = truetail("fit", steps)
     assert said.returncode == 0
     path = tmp_path / "fitted.yaml"
-    path.write_text("name: fitted\ntarget: {url: 'http://127.0.0.1:9'}\nusers: rest\nrequests: [{name: r, method: GET, path: /}]\n" + said.stdout)
+    path.write_text(
+        "name: fitted\ntarget: {url: 'http://127.0.0.1:9'}\nusers: rest\nrequests: [{name: r, method: GET, path: /}]\n"
+        + said.stdout
+    )
     resolved = load(path).resolved()
     steps_found = resolved["arrivals"]["rate"]["steps"]
     assert resolved["duration_s"] == pytest.approx(600, abs=1)

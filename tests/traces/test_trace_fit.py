@@ -48,7 +48,9 @@ def test_a_trend_does_not_pass_for_burstiness() -> None:
     more.
     """
     random = np.random.default_rng(4)
-    parts = [start + np.sort(random.uniform(0, 300, random.poisson(rate * 300))) for start, rate in ((0, 10), (300, 100), (600, 30))]
+    parts = [
+        start + np.sort(random.uniform(0, 300, random.poisson(rate * 300))) for start, rate in ((0, 10), (300, 100), (600, 30))
+    ]
     seconds = np.concatenate(parts)
     found = fitted(seconds, length_s=900.0)
     gaps = np.diff(seconds)

@@ -32,7 +32,9 @@ def test_azure_2024(samples: Path, read_whole: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "sessions"), [("burstgpt_6_columns.csv", None), ("burstgpt_8_columns.csv", ["", "7", "7", ""])])
-def test_burstgpt_by_names_not_positions(name: str, sessions: list[str] | None, samples: Path, read_whole: Callable[..., Any]) -> None:
+def test_burstgpt_by_names_not_positions(
+    name: str, sessions: list[str] | None, samples: Path, read_whole: Callable[..., Any]
+) -> None:
     """Newer files have two columns put in: tokens are found all the same; failures are kept and counted."""
     rows, recording = read_whole(samples / name)
     assert detect(samples / name) == "burstgpt"
@@ -182,7 +184,9 @@ def test_header_variants(header: str | None, said: dict[str, Any], tmp_path: Pat
 def test_parquet_times_of_any_type(type_: pa.DataType, tmp_path: Path, read_whole: Callable[..., Any]) -> None:
     """Timestamps with and without zone, epoch numbers, ISO text."""
     ms = [T0 // 10**6 + 1, T0 // 10**6 + 2500]
-    values: Any = pa.array(ms, pa.timestamp("ms", "UTC")).cast(type_) if pa.types.is_timestamp(type_) and type_.tz else pa.array(ms)
+    values: Any = (
+        pa.array(ms, pa.timestamp("ms", "UTC")).cast(type_) if pa.types.is_timestamp(type_) and type_.tz else pa.array(ms)
+    )
     if pa.types.is_timestamp(type_) and not type_.tz:
         values = pa.array(ms, pa.timestamp("ms"))
     if pa.types.is_string(type_):

@@ -70,7 +70,9 @@ def test_loop_repeats_with_the_window_s_period(tmp_path: Path) -> None:
     and no gap.
     """
     path = csv(tmp_path, [0, 1, 2, 4])
-    assert offsets(planned(path, duration_s=8.0, loop=True, window_to_s=3.0)).tolist() == [s * S for s in (0, 1, 2, 3, 4, 5, 6, 7)]
+    assert offsets(planned(path, duration_s=8.0, loop=True, window_to_s=3.0)).tolist() == [
+        s * S for s in (0, 1, 2, 3, 4, 5, 6, 7)
+    ]
     looped = offsets(planned(path, duration_s=8.0, loop=True))
     assert looped.tolist() == [0, S, 2 * S, 4 * S, 4 * S + 4 * S // 3, 5 * S + 4 * S // 3, 6 * S + 4 * S // 3]
 
@@ -140,7 +142,9 @@ def test_copies_do_not_multiply_herds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "poisson", "fixed", "model"])
-@pytest.mark.parametrize("said", [{}, {"speed": 4.0}, {"thin": 0.5}, {"copies": 3}, {"loop": True, "window_to_s": 100.0}, {"offset_s": 50.0}])
+@pytest.mark.parametrize(
+    "said", [{}, {"speed": 4.0}, {"thin": 0.5}, {"copies": 3}, {"loop": True, "window_to_s": 100.0}, {"offset_s": 50.0}]
+)
 def test_every_mode_meets_the_same_expected_count(mode: str, said: dict[str, Any], poisson_trace: Path) -> None:
     """Rate times what was asked, whichever mode: counts within 6 standard deviations of a Poisson count."""
     duration_s = 200.0

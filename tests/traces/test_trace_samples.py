@@ -179,4 +179,6 @@ def test_servegen_is_realised_at_its_windows_rates(public: Path, read_whole: Cal
         if len(inside) > 5000:
             gaps = np.diff(inside)
             assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
-    assert len(rows.times_ns) == sum(((rows.times_ns >= s * 1e9) & (rows.times_ns < (s + 600) * 1e9)).sum() for s, _, _ in windows)
+    assert len(rows.times_ns) == sum(
+        ((rows.times_ns >= s * 1e9) & (rows.times_ns < (s + 600) * 1e9)).sum() for s, _, _ in windows
+    )

@@ -41,7 +41,9 @@ def test_plain_locust_takes_the_shape_and_refuses_a_wrong_trace(samples: Path, t
     name.
     """
     users = tmp_path / "plain_users.py"
-    users.write_text("from locust import User, task\nclass Idle(User):\n    @task\n    def nothing(self): pass\n    wait_time = lambda self: 1\n")
+    users.write_text(
+        "from locust import User, task\nclass Idle(User):\n    @task\n    def nothing(self): pass\n    wait_time = lambda self: 1\n"
+    )
     shape = Path(__file__).resolve().parents[2] / "shapes" / "replay.py"
     command = [sys.executable, "-m", "locust", "-f", f"{users},{shape}", "--headless", "--drain-s", "0", "--duration-s", "1",
                "--trace", str(samples / "azure_llm_2024.csv"), "--trace-mode"]  # fmt: skip

@@ -80,7 +80,9 @@ def test_log_times(time_ns: int, offset_min: int) -> None:
     assert parse_ns(local.strftime("%d/%b/%Y:%H:%M:%S %z"), CLF) == time_ns // 10**9 * 10**9
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca"])
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca"]
+)
 def test_local_times_through_every_change_of_the_clocks(zone: str, tmp_path: Path, read_whole: Callable[..., Any]) -> None:
     """A clock read every 10 minutes in the weeks of a year's changes: both readings of the repeated hour are told apart, and
     nothing is lost or reordered.
@@ -100,7 +102,9 @@ def test_without_the_zone_the_repeated_hour_shows_as_a_jump(tmp_path: Path, read
     missing.
     """
     path = tmp_path / "local.csv"
-    path.write_text("time\n2024-10-27 02:58:00\n2024-10-27 02:59:00\n2024-10-27 02:00:00\n2024-10-27 02:01:00\n2024-10-27 03:00:00\n")
+    path.write_text(
+        "time\n2024-10-27 02:58:00\n2024-10-27 02:59:00\n2024-10-27 02:00:00\n2024-10-27 02:01:00\n2024-10-27 03:00:00\n"
+    )
     _, recording = read_whole(path)
     ((reason, count),) = recording.drops.dropped.items()
     assert count == 2

@@ -50,8 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
     parser.add_argument("--rates", metavar="A..B", help="the range to look in, like 100/s..900/s")
     parser.add_argument("--points", type=int, metavar="N", help="N fixed rates from A to B in place of the search")
-    parser.add_argument("--slo", metavar="LINE", help='the line to look at, like "p99 < 80ms", in place of the scenario\'s percentile lines')
-    parser.add_argument("--seconds", metavar="TIME", help="measured time of a run (default: planned from the rate, 20 s to 120 s)")
+    parser.add_argument(
+        "--slo", metavar="LINE", help='the line to look at, like "p99 < 80ms", in place of the scenario\'s percentile lines'
+    )
+    parser.add_argument(
+        "--seconds", metavar="TIME", help="measured time of a run (default: planned from the rate, 20 s to 120 s)"
+    )
     parser.add_argument("--tolerance", default="3%", metavar="SHARE", help="how narrow the bracket shall be (default: 3%%)")
     parser.add_argument("--most", type=int, default=30, metavar="N", help="the most runs (default: %(default)s)")
     parser.add_argument("--budget", metavar="TIME", help="begin no run that would end after this; --resume continues later")
@@ -89,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
     overrides += [f"slos={_yaml_list(sweep_question.kept_lines(scenario.objectives(), slo))}"]
     resolved = load(args.scenario, [*overrides, "arrivals.rate=1/s"]).resolved()
     if resolved["arrivals"].get("trace"):
-        raise UsageError(f"{args.scenario}: arrivals.trace: a trace has its own rate; a sweep needs arrivals.rate and arrivals.spacing")
+        raise UsageError(
+            f"{args.scenario}: arrivals.trace: a trace has its own rate; a sweep needs arrivals.rate and arrivals.spacing"
+        )
     sweep = _begin(args, resolved, slo, earlier)
     budget_s = _duration("--budget", args.budget)
     folder = args.resume or manifest.new_run_folder(args.out, str(resolved["name"]), time.time())
@@ -252,7 +258,9 @@ def _finish(job: Job, sweep: Sweep) -> int:
         _show(job, sweep)
     if sweep.answer is None:
         return ExitCode.INVALID
-    return {Kind.FOUND: ExitCode.PASS, Kind.ABOVE: ExitCode.PASS, Kind.BELOW: ExitCode.FAIL}.get(sweep.answer.kind, ExitCode.INVALID)
+    return {Kind.FOUND: ExitCode.PASS, Kind.ABOVE: ExitCode.PASS, Kind.BELOW: ExitCode.FAIL}.get(
+        sweep.answer.kind, ExitCode.INVALID
+    )
 
 
 def _theory(job: Job, sweep: Sweep) -> dict[str, Any]:

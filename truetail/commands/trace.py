@@ -51,7 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("convert", "record"):
         made[name].add_argument(
-            "--out", "-o", type=Path, required=True, metavar="FILE", help=f"where to; the ending names the form: {', '.join(WRITERS)}"
+            "--out",
+            "-o",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help=f"where to; the ending names the form: {', '.join(WRITERS)}",
         )
 
 
@@ -59,17 +64,38 @@ def _add_reading(parser: argparse.ArgumentParser, sort: bool) -> None:
     parser.add_argument("file", type=Path, help="the trace: a file, or a run's folder")
     parser.add_argument("--format", default="auto", metavar="NAME", help=f"auto (default), {', '.join(READERS)}")
     parser.add_argument(
-        "--column", action="append", default=[], type=_mapping, metavar="OURS=THEIRS", help="name a column; repeatable (time=ts, session=3)"
+        "--column",
+        action="append",
+        default=[],
+        type=_mapping,
+        metavar="OURS=THEIRS",
+        help="name a column; repeatable (time=ts, session=3)",
     )
     parser.add_argument("--time-unit", choices=UNITS, default="auto", help="how times are written (default: found out)")
-    parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="of times without an offset, like Europe/Berlin (default: UTC)")
     parser.add_argument(
-        "--time-is", choices=("auto", "start", "end"), default="auto", help="the logged time is a request's start or end (start = end - duration)"
+        "--timezone", default="UTC", metavar="ZONE", help="of times without an offset, like Europe/Berlin (default: UTC)"
     )
-    parser.add_argument("--order", choices=ORDERS, default="sort" if sort else "window", help="rows that are out of order: within a window, or sort all")
-    parser.add_argument("--reorder-window", type=_duration, default=WINDOW_S, metavar="DURATION", help="how late a row may come (default: 60s)")
-    parser.add_argument("--from", dest="from_s", type=_duration, default=0.0, metavar="DURATION", help="leave out what is before this")
-    parser.add_argument("--to", dest="to_s", type=_duration, metavar="DURATION", help="leave out what is after this; both from the first arrival")
+    parser.add_argument(
+        "--time-is",
+        choices=("auto", "start", "end"),
+        default="auto",
+        help="the logged time is a request's start or end (start = end - duration)",
+    )
+    parser.add_argument(
+        "--order",
+        choices=ORDERS,
+        default="sort" if sort else "window",
+        help="rows that are out of order: within a window, or sort all",
+    )
+    parser.add_argument(
+        "--reorder-window", type=_duration, default=WINDOW_S, metavar="DURATION", help="how late a row may come (default: 60s)"
+    )
+    parser.add_argument(
+        "--from", dest="from_s", type=_duration, default=0.0, metavar="DURATION", help="leave out what is before this"
+    )
+    parser.add_argument(
+        "--to", dest="to_s", type=_duration, metavar="DURATION", help="leave out what is after this; both from the first arrival"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad row in place of counting it")
     parser.add_argument("--json", action="store_true", help="the figures as JSON on standard output")
 
@@ -164,7 +190,9 @@ def _fit(args: argparse.Namespace, recording: Recording) -> int:
         _print_json({"fit": fitted.to_json(), "arrivals": arrivals, "reading": recording.drops.to_json()})
         return ExitCode.PASS
     figures = fitted.to_json()
-    print(f"# fitted to {ascii(args.file.name)[1:-1]}: {fitted.n} arrivals in {fitted.length_s:.6g} s, mean {fitted.mean_rps:.6g}/s,")
+    print(
+        f"# fitted to {ascii(args.file.name)[1:-1]}: {fitted.n} arrivals in {fitted.length_s:.6g} s, mean {fitted.mean_rps:.6g}/s,"
+    )
     print(f"# gap CV {_figure(figures['gap_cv'])}, dispersion within {fitted.window_s:g} s windows "
           f"{_figure(figures['dispersion_within_windows'])}, gamma CV {fitted.cv:.4g}")  # fmt: skip
     print(_yaml({"arrivals": arrivals, "duration": f"{fitted.length_s:.9g}s"}), end="")
