@@ -66,7 +66,7 @@ bench: $(READY)  ## every benchmark, one after the other
 	for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 bench-quick: $(READY)  ## the ratios that a change must not lose, in under three minutes
-	$(BIN)/python benchmarks/quick.py
+	$(BIN)/python benchmarks/bench_schedule.py --arrivals 1000000 --repeats 2 && $(BIN)/python benchmarks/bench_fleet.py --seconds 4
 
 clean:  ## run folders and caches (not the environment)
 	rm -rf runs build .pytest_cache .mypy_cache .ruff_cache
