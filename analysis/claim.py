@@ -5,7 +5,7 @@ worth n / VIF independent ones; with those numbers the exact (Clopper-Pearson) u
 beyond the limit, not beyond the percentile, lets a run with room to spare be short, and asks a close one to be long.
 
 VIF is the largest of: 8 (a queue at half load, docs/statistics.md), and half as much again as the exceedances of the measured percentile and those of
-the limit show. No claim while batch means of the exceedances are still alike (von Neumann). Slow phases longer than the run cannot be seen from within it.
+the limit show. With ten or more beyond the limit no claim while their batch means are still alike (von Neumann). Slow phases longer than the run cannot be seen from within it.
 Measured on M/M/1 at utilisation 0.5 to 0.9 with the limit at the true p99: 0 to 6.7 % false claims (docs/statistics.md).
 """
 
@@ -65,11 +65,7 @@ def below(values: NDArray[np.floating], limit: float, ppm: int) -> Claim:
     if m >= FEWEST_TO_ESTIMATE:
         vif = max(vif, UNCERTAINTY * _vif(beyond))
     at_most = upper_bound(m / vif, n / vif)
-    settled = (
-        von_neumann_z(beyond if m >= FEWEST_TO_ESTIMATE else exceedances(x, value)) < VON_NEUMANN_Z
-        if n >= FEWEST_BATCHES
-        else True
-    )
+    settled = m < FEWEST_TO_ESTIMATE or n < FEWEST_BATCHES or von_neumann_z(beyond) < VON_NEUMANN_Z
     supported = at_most <= allowed and settled
     return Claim(supported, m, n, vif, at_most, 0 if supported else _needed(m / n, n, vif, allowed))
 
