@@ -5,7 +5,8 @@ worth n / VIF independent ones; with those numbers the exact (Clopper-Pearson) u
 beyond the limit, not beyond the percentile, lets a run with room to spare be short, and asks a close one to be long.
 
 VIF is the largest of: 8 (a queue at half load, docs/statistics.md), and half as much again as the exceedances of the measured percentile and those of
-the limit show. With ten or more beyond the limit no claim while their batch means are still alike (von Neumann). Slow phases longer than the run cannot be seen from within it.
+the limit show. With ten or more beyond the limit no claim while their batch means are still alike (von Neumann). Slow
+phases longer than the run cannot be seen from within it.
 Measured on M/M/1 at utilisation 0.5 to 0.9 with the limit at the true p99: 0 to 6.7 % false claims (docs/statistics.md).
 """
 
@@ -41,6 +42,7 @@ class Claim:
     n: int
     vif: float
     share_at_most: float
+    allowed: float
     needed_n: int
 
     def text(self, percentile: str) -> str:
@@ -49,6 +51,10 @@ class Claim:
         seen = f"{self.beyond:,} of {self.n:,} lie beyond the limit, so at most {self.share_at_most:.3g} of all ({CONFIDENCE:.1%} sure; {worth})"
         if self.supported:
             return f"supported: {seen}"
+        if self.share_at_most <= self.allowed:
+            return (
+                f"not claimed for p{percentile}: {seen}; but those beyond come in slow phases that last too long against the run"
+            )
         more = f"; about {self.needed_n:,} requests would show it" if self.needed_n else ""
         return f"the run is too short to claim p{percentile}: {seen}{more}"
 
@@ -67,7 +73,7 @@ def below(values: NDArray[np.floating], limit: float, ppm: int) -> Claim:
     at_most = upper_bound(m / vif, n / vif)
     settled = m < FEWEST_TO_ESTIMATE or n < FEWEST_BATCHES or von_neumann_z(beyond) < VON_NEUMANN_Z
     supported = at_most <= allowed and settled
-    return Claim(supported, m, n, vif, at_most, 0 if supported else _needed(m / n, n, vif, allowed))
+    return Claim(supported, m, n, vif, at_most, allowed, 0 if supported else _needed(m / n, n, vif, allowed))
 
 
 def upper_bound(m: float, n: float, confidence: float = CONFIDENCE) -> float:

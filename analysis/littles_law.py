@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from truetail.records import OK
+from truetail.records import FAILED, OK
 
 STAGES = ("queue", "preprocess", "inference", "postprocess", "dependency")
 """The server's own stages; column ``<stage>_us`` of a record, NaN where the server did not tell."""
@@ -139,7 +139,7 @@ def stage_account(records: NDArray[np.void]) -> StageAccount | None:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Offered (arrivals due) against completed (answers of success) per second; ``growth`` is the in-flight slope in 1/s."""
+    """Offered (arrivals due) against completed (answered, well or not: a refusal leaves no backlog) per second; ``growth`` is the in-flight slope in 1/s."""
 
     offered_rps: float
     completed_rps: float
@@ -158,7 +158,8 @@ def throughput(records: NDArray[np.void], window_ns: tuple[int, int]) -> Through
     due = records[(records["intended_ns"] >= low) & (records["intended_ns"] < high)]
     if not len(due) or window_s < 2:
         return None
-    done = records[(records["outcome"] == OK) & (records["done_ns"] >= low) & (records["done_ns"] < high)]
+    answered = (records["outcome"] == OK) | ((records["outcome"] == FAILED) & (records["done_ns"] >= 0))
+    done = records[answered & (records["done_ns"] >= low) & (records["done_ns"] < high)]
     finished = records[records["done_ns"] >= 0]
     starts, inside = in_flight_series(finished["intended_ns"], finished["done_ns"], window_ns)
     slope = float(np.polyfit((starts - low) / NS, inside, 1)[0]) if len(starts) >= 2 else 0.0

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truetail.errors import RunFailed
+from truetail.errors import UsageError
 
 FORMAT = 1
 
@@ -30,7 +30,7 @@ def sha256(text: str) -> str:
 
 
 def new_run_folder(out: Path, name: str, now_s: float) -> Path:
-    """Create ``<UTC time>-<name>`` under ``out``; a suffix keeps two runs of one second apart. RunFailed where it cannot be written."""
+    """Create ``<UTC time>-<name>`` under ``out``; a suffix keeps two runs of one second apart. UsageError where it cannot be written."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
     for suffix in ("", *(f"-{i}" for i in range(2, 100))):
         folder = out / f"{stamp}-{name}{suffix}"
@@ -41,8 +41,8 @@ def new_run_folder(out: Path, name: str, now_s: float) -> Path:
             if not folder.is_dir():
                 break
         except OSError as error:
-            raise RunFailed(f"{out}: a run folder cannot be made there ({error.strerror}); choose another with --out") from None
-    raise RunFailed(f"{out}: no run folder could be made there; choose another with --out")
+            raise UsageError(f"{out}: a run folder cannot be made there ({error.strerror}); choose another with --out") from None
+    raise UsageError(f"{out}: no run folder could be made there; choose another with --out")
 
 
 def environment() -> dict[str, Any]:

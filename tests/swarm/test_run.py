@@ -189,6 +189,6 @@ def test_out_that_cannot_be_written(runs, tmp_path):
     blocked.write_text("")
     process, outcome = runs.start(out=blocked / "runs")
     done = runs.finish(process, outcome)
-    assert done.code == 3
+    assert done.code == 2
     assert "run folder" in done.err
     assert "Traceback" not in done.err
