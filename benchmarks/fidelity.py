@@ -1,12 +1,13 @@
 """Does a replay show production's tail? Record a production stand-in, replay it in every mode, compare p99 at the server.
 
     make fidelity        (about 80 minutes; --seconds 60 for a look, --quick for a smoke of a minute)
+    python benchmarks/fidelity.py --cases triton-poisson triton-bursty      (a real Triton: tests/real/install_triton.sh)
 
 Per case (a service and a law of arrivals): an independent sender (benchmarks/fidelity_production.py) plays production on a fresh
 reference service with an access log; `truetail trace record` turns the log into a trace; `truetail run` replays it as fixed,
 poisson, exact and model, each on a fresh service with the same settings, on two workers. All are compared at the same place: the
-durations in the servers' access logs. "again" is production itself with another seed: what two runs differ by that differ in nothing
-but chance, so no replay that draws its own arrivals can be shown to be closer than that.
+durations in the servers' access logs (Triton's own trace of every request). "again" is production itself with another seed:
+what two runs differ by that differ in nothing but chance, so no replay that draws its own arrivals can be shown to be closer than that.
 
 Runs that lie in --out already are not run again, so an experiment can be interrupted and resumed.
 """
@@ -32,6 +33,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import fidelity_figures as figures
 from benchmarks import record_files
+from benchmarks.triton_server import triton, write_access_log
 
 ROOT = Path(__file__).parent.parent
 RATE_RPS = 60.0
@@ -42,10 +44,10 @@ RUNS = ("production", "again", *MODES)
 
 @dataclass(frozen=True)
 class Case:
-    """A service (the target's options, and the same as arguments of ``figures.ideal``) under a law of arrivals."""
+    """A service (the target's options; None is Triton; the same as arguments of ``figures.ideal``) under a law of arrivals."""
 
     title: str
-    service: dict[str, Any]
+    service: dict[str, Any] | None
     ideal: tuple[float, float, int, float]
     law: str
 
@@ -58,7 +60,14 @@ CASES = {
     "batch-bursty": Case("batches of 10 + 0.5 b ms, gamma gaps of CV 2 at 60/s", BATCH, IDEAL_BATCH, "gamma:2"),
     "fifo-poisson": Case("one at a time, 12 ms each, Poisson at 60/s", FIFO, IDEAL_FIFO, "poisson"),
     "fifo-bursty": Case("one at a time, 12 ms each, gamma gaps of CV 2 at 60/s", FIFO, IDEAL_FIFO, "gamma:2"),
+    "triton-poisson": Case("a real Triton, batches of 10 + 0.5 b ms, Poisson at 60/s", None, IDEAL_BATCH, "poisson"),
+    "triton-bursty": Case("a real Triton, batches of 10 + 0.5 b ms, gamma gaps of CV 2 at 60/s", None, IDEAL_BATCH, "gamma:2"),
 }
+OWN = [name for name, case in CASES.items() if case.service is not None]
+TRITON = ROOT / "build" / "real" / "triton"
+TRITON_MODEL, TRITON_PATH = "plain", "/v2/models/plain/infer"
+TRITON_BODY = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+TENSORS = [{"name": "x", "shape": [1, 4], "datatype": "FP32"}]
 
 
 @contextmanager
@@ -77,19 +86,38 @@ def service(options: dict[str, Any], log: Path) -> Iterator[str]:
             process.wait(20)
 
 
+@contextmanager
+def triton_service(log: Path) -> Iterator[str]:
+    """A fresh Triton with the batching model; its URL. Its trace becomes ``log``, whole once this is left."""
+    if not (TRITON / ".ready").exists():
+        sys.exit("Triton is not installed: tests/real/install_triton.sh")
+    trace = log.with_name("triton_trace.json")
+    with triton(TRITON, ROOT / "tests" / "real" / "triton_models", log.with_name("triton.log"), trace) as at:
+        yield f"http://{at['http']}"
+    write_access_log(trace, log, figures.PREDICT)
+    trace.unlink()
+
+
 def produce(case: Case, url: str, seconds: int, seed: int) -> None:
     """Production's traffic, from the independent sender. Exits when a request fails: such a run proves nothing."""
     script = Path(__file__).with_name("fidelity_production.py")
-    command = [sys.executable, str(script), "--url", f"{url}/predict", "--law", case.law, "--rate", str(RATE_RPS)]
+    path = TRITON_PATH if case.service is None else figures.PREDICT
+    command = [sys.executable, str(script), "--url", f"{url}{path}", "--law", case.law, "--rate", str(RATE_RPS)]
+    if case.service is None:
+        command += ["--body", json.dumps(TRITON_BODY)]
     subprocess.run([*command, "--seconds", str(seconds + WARMUP_S), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
 
 
-def replay(trace: Path, mode: str, url: str, seconds: int, folder: Path) -> None:
+def replay(case: Case, trace: Path, mode: str, url: str, seconds: int, folder: Path) -> None:
     """`truetail run` of the trace in one mode on two workers; the run folder comes under ``folder``. Exits when it sent nothing."""
+    asks: dict[str, Any] = {"method": "POST", "path": figures.PREDICT, "json": {"t2m_k": 285.4, "rh": 72}}
+    if case.service is None:
+        asks = {"protocol": {"model": TRITON_MODEL}, "payload": {"tensors": TENSORS}}
     scenario = {
         "name": f"replay-{mode}",
         "target": {"url": url},
-        "requests": [{"name": "predict", "method": "POST", "path": "/predict", "json": {"t2m_k": 285.4, "rh": 72}}],
+        "users": "kserve" if case.service is None else "rest",
+        "requests": [{"name": "predict", **asks}],
         "arrivals": {"trace": {"file": str(trace), "mode": mode}},
         "duration": f"{seconds + WARMUP_S + 1}s",  # the trace ends by itself: a late last arrival shall not be cut off
         "warmup": f"{WARMUP_S}s",
@@ -113,9 +141,10 @@ def measure(case: Case, name: str, case_folder: Path, seconds: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
     folder.mkdir(parents=True)
     raw = folder / "access.part.jsonl"
-    with service(case.service, raw) as url:
+    serving = triton_service(raw) if case.service is None else service(case.service, raw)
+    with serving as url:
         if name in MODES:
-            replay(case_folder / "trace.csv", name, url, seconds, folder)
+            replay(case, case_folder / "trace.csv", name, url, seconds, folder)
         else:
             produce(case, url, seconds, seed=1 if name == "production" else 2)
     figures.read_log(raw)
@@ -188,13 +217,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=180, help="measured seconds per run (default: 180)")
     parser.add_argument("--quick", action="store_true", help="a smoke: one case, exact and fixed, 6 s each; figures mean nothing")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=OWN, metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument(
+        "--runs", nargs="+", choices=RUNS, default=RUNS, metavar="RUN", help=f"of {', '.join(RUNS)} (default: all)"
+    )
     parser.add_argument("--out", type=Path, help="where runs are kept, and found again (default: a new folder in runs/)")
     parser.add_argument("--most", type=int, default=10**6, metavar="N", help="start at most so many runs this time")
     args = parser.parse_args()
     seconds = 6 if args.quick else args.seconds
     cases = ["batch-poisson"] if args.quick else args.cases
-    names = ("production", "fixed", "exact") if args.quick else RUNS
+    names = ("production", "fixed", "exact") if args.quick else [name for name in RUNS if name in ("production", *args.runs)]
     out = (args.out or ROOT / "runs" / time.strftime("fidelity-%Y%m%dT%H%M%S")).resolve()
     out.mkdir(parents=True, exist_ok=True)
     settings = out / "seconds"

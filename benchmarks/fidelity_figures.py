@@ -18,6 +18,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 BLOCK_S = 5.0
 LEAST_BLOCKS = 10
 PERCENTILES = (50, 95, 99)
+PREDICT = "/predict"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def nearest_rank(values: Floats, percent: int) -> float:
 def read_log(path: Path) -> Served:
     """The /predict requests of a target's access log. Raises ValueError when one was not answered: such a run proves nothing."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    lines = [line for line in lines if line["path"] == "/predict"]  # a load test also asks for /version
+    lines = [line for line in lines if line["path"] == PREDICT]  # a load test also asks for /version
     failed = [line for line in lines if line["status"] != 200]
     if failed or not lines:
         raise ValueError(f"{path}: {len(lines)} requests, {len(failed)} of them not answered with 200, like {failed[:1]}")

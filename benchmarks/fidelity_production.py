@@ -63,11 +63,11 @@ def instants(law: str, rate_rps: float, seconds: float, seed: int) -> list[float
 class Sender:
     """Sends on kept connections: an idle one if there is one, else a new one, so no request ever waits for another."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, body: bytes = BODY) -> None:
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 80
         head = f"POST {parts.path or '/'} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
-        self.request = head.encode() + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+        self.request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
         self.idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
         self.answered = self.failed = 0
         self.late_s: list[float] = []
@@ -128,9 +128,10 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=60.0, help="requests per second")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--body", default=BODY.decode(), help="JSON text that every request carries")
     args = parser.parse_args()
     times_s = instants(args.law, args.rate, args.seconds, args.seed)
-    sender = Sender(args.url)
+    sender = Sender(args.url, args.body.encode())
     asyncio.run(sender.send_all(times_s))
     late = sorted(sender.late_s)
     told = {"sent": len(late), "answered": sender.answered, "failed": sender.failed}

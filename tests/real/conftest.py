@@ -13,39 +13,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_servers import HERE, environment_of, free_ports, wait_for
 
+from benchmarks import triton_server
+
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
     """Triton with the model ``plain``: {http, grpc, metrics} as host:port."""
-    folder = environment_of("triton")
-    site = next((folder / "lib").glob("python3.*")) / "site-packages"
-    parts = site / "pytriton" / "tritonserver"
-    libdir = subprocess.run(
-        [folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    http, grpc, metrics = free_ports(3)
-    libraries = [libdir, str(parts / "external_libs"), str(site / "nvidia_pytriton.libs")]
-    variables = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-    variables.pop("PYTHONPATH", None)
-    log = (tmp_path_factory.mktemp("triton") / "log").open("w")
-    process = subprocess.Popen(
-        [parts / "bin" / "tritonserver", f"--model-repository={HERE / 'triton_models'}", f"--backend-directory={folder / 'backends'}",
-         "--http-address=127.0.0.1", f"--http-port={http}", "--grpc-address=127.0.0.1", f"--grpc-port={grpc}",
-         "--metrics-address=127.0.0.1", f"--metrics-port={metrics}", "--allow-gpu-metrics=false",
-         f"--backend-config=python,shm-region-prefix-name=truetail{os.getpid()}"],
-        stdout=log, stderr=log, env=variables,
-    )  # fmt: skip
-    try:
-        wait_for(f"http://127.0.0.1:{http}/v2/models/plain/ready", process)
-        yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}", "metrics": f"http://127.0.0.1:{metrics}/metrics"}
-    finally:
-        process.terminate()
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with triton_server.triton(
+        environment_of("triton"), HERE / "triton_models", tmp_path_factory.mktemp("triton") / "log"
+    ) as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="module")
