@@ -46,7 +46,7 @@ test-browser: $(READY)  ## pages in headless Chromium
 	$(BIN)/python -m pytest -m browser --timeout 600
 
 test-real: $(READY)  ## servers that we did not write, each in its own environment under build/
-	for server in triton litserve llama; do tests/real/install_$$server.sh || exit 1; done
+	for server in triton litserve llama vllm; do tests/real/install_$$server.sh || exit 1; done
 	$(BIN)/python -m pytest -m real --timeout 3000
 
 test-gpu: $(READY)  ## on a machine with an NVIDIA GPU

@@ -1,6 +1,6 @@
 """Which metric families each kind of server is asked for (glob patterns on the family's name).
 
-Names as the servers of late 2026 expose them: Triton 2.51 and vLLM 0.32 were looked at themselves; TGI, SGLang and the
+Names as the servers of late 2026 expose them: Triton 2.51, vLLM 0.32 and llama.cpp were looked at themselves; TGI, SGLang and the
 DCGM exporter are by their documentation.
 """
 
@@ -36,6 +36,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     ),
     "tgi": ("tgi_request_*", "tgi_batch_*", "tgi_queue_size"),
     "sglang": ("sglang:*",),
+    "llamacpp": ("llamacpp:*",),
     "dcgm": ("DCGM_FI_*", "DCGM_EXP_*"),
     "truetail-target": ("truetail_*", "target_*", "process_cpu_seconds*", "process_resident_memory_bytes"),
 }

@@ -12,6 +12,7 @@ from typing import Any
 from locust import task
 
 from truetail.errors import UsageError
+from truetail.http import served_models
 from truetail.http.checks import parse_json
 from truetail.http.errors import Failure
 from truetail.http.mix import as_json
@@ -25,17 +26,18 @@ ITEM_OFFSET = 1 << 40
 class EmbeddingsUser(OpenLoop, HttpLoadUser):
     """One request for embeddings per arrival."""
 
-    protocol_keys = ("model", "options")
+    protocol_keys = ("model", "options", "check_model")
     default_requests = ({"name": "embed", "protocol": {"model": "model"}, "payload": {"tokens": 100}},)
 
     @classmethod
     def make_service(cls, scenario: Mapping[str, Any], url: str) -> Service:
-        """With the path of each entry."""
+        """With the path of each entry, and every model found in the server's list."""
         requests = [{**spec, "method": "POST", "path": _path(spec)} for spec in scenario.get("requests") or cls.default_requests]
         service = super().make_service({**scenario, "requests": requests}, url)
         for entry in service.entries.values():
             if not entry.protocol.get("model") or not entry.payload.has("tokens"):
                 raise UsageError(f"requests {entry.name}: protocol.model and payload.tokens are due")
+        service.identity |= served_models.wait_for(service.client, scenario, service.entries.values())
         return service
 
     @task

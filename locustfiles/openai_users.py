@@ -1,8 +1,9 @@
 """OpenAI-compatible servers (vLLM, llama.cpp, SGLang, TGI, ...): chat and plain completions, streamed or whole.
 
 ``protocol: {api: chat, model: m, stream: true, options: {temperature: 0}, turns: 3, think: 2s}`` with ``payload: {tokens: ..., max_tokens: ...}``
-or a pool of prompts. ``json`` of a request replaces the body that is built here. With ``turns`` an arrival begins a conversation: each further turn
-is sent after the think time with all that was said before, and is recorded as a further request of the same arrival.
+or a pool of prompts. ``json`` of a request replaces the body that is built here. The run begins only when the server lists the model
+(``check_model: false`` spares that). With ``turns`` an arrival begins a conversation: each further turn is sent after the think time with
+all that was said before, and is recorded as a further request of the same arrival.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gevent
 from locust import task
 
 from truetail.errors import UsageError
+from truetail.http import served_models
 from truetail.http.mix import Entry, as_json
 from truetail.http.openai_stream import Completion
 from truetail.http.user import HttpLoadUser, Service
@@ -29,15 +31,17 @@ TURN_OFFSET = 1 << 40
 class OpenAiUser(OpenLoop, HttpLoadUser):
     """One completion, or one conversation, per arrival."""
 
-    protocol_keys = ("api", "model", "stream", "options", "turns", "think", "prompt")
+    protocol_keys = ("api", "model", "stream", "options", "turns", "think", "prompt", "check_model")
     default_requests = ({"name": "chat", "protocol": {"model": "model"}, "payload": {"tokens": 100, "max_tokens": 50}},)
 
     @classmethod
     def make_service(cls, scenario: Mapping[str, Any], url: str) -> Service:
-        """With the body of each entry as a template."""
+        """With the body of each entry as a template, and every model found in the server's list."""
         shared = scenario.get("protocol") or {}, scenario.get("payload") or {}
         requests = [_with_body(spec, *shared) for spec in scenario.get("requests") or cls.default_requests]
-        return super().make_service({**scenario, "requests": requests}, url)
+        service = super().make_service({**scenario, "requests": requests}, url)
+        service.identity |= served_models.wait_for(service.client, scenario, service.entries.values())
+        return service
 
     @task
     def complete(self) -> None:

@@ -71,6 +71,11 @@ class Service:
         self.server.start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    @property
+    def posted(self):
+        """The requests of the load: models are asked for with GET."""
+        return [request for request in self.seen if request.method == "POST"]
+
     def answer(self, environ, start):
         path, query = environ["PATH_INFO"], environ.get("QUERY_STRING", "")
         body = environ["wsgi.input"].read()

@@ -35,16 +35,16 @@ def test_ordinary_user_class_runs_open_loop(tmp_path):
     assert {row["name"] for row in rows if row["k"] < 0} == {"login"}
 
 
-def test_protocol_page_examples_are_valid(tmp_path):
+def test_protocol_page_examples_are_valid(service):
     """The scenario of docs/protocols.md passes the schema, and the users it names accept its settings."""
     from locustfiles.openai_users import OpenAiUser
     from truetail.scenario import loads
 
     (block,) = re.findall(r"```yaml\n(.*?)```", (PAGE.parent / "protocols.md").read_text(encoding="utf-8"), re.DOTALL)
     resolved = loads(block).resolved()
-    service = OpenAiUser.make_service(resolved, resolved["target"]["url"])
-    assert {entry.name: entry.protocol["model"] for entry in service.entries.values()} == {"short": "tiny", "talk": "tiny"}
-    assert json.loads(service.entries["short"].request(None).wire.partition(b"\r\n\r\n")[2])["temperature"] == 0
+    made = OpenAiUser.make_service(resolved, service({}).url)
+    assert {entry.name: entry.protocol["model"] for entry in made.entries.values()} == {"short": "tiny", "talk": "tiny"}
+    assert json.loads(made.entries["short"].request(None).wire.partition(b"\r\n\r\n")[2])["temperature"] == 0
 
 
 def test_protocol_page_lists_every_protocol():

@@ -149,7 +149,7 @@ def test_chat_stream(bench, service):
     gaps = report.context["inter_token_ns"]
     assert len(gaps) == 2
     assert x.itl_max_us * 1e3 == max(gaps)
-    body = json.loads(s.seen[0].body)
+    body = json.loads(s.posted[0].body)
     assert (body["model"], body["stream"], body["temperature"], body["max_tokens"]) == ("m", True, 0, 5)
     assert body["stream_options"] == {"include_usage": True}
     assert len(body["messages"][0]["content"].split()) == 12
@@ -171,9 +171,29 @@ def test_plain_completions_and_reasoning(bench, service):
     spec = chat(api="completions", prompt="${token_ids}")
     (report,) = bench("openai_users", s.url, {"requests": [spec]}).run()
     assert report.exchange.tokens_out == 3
-    assert len(json.loads(s.seen[0].body)["prompt"]) == 12
+    assert len(json.loads(s.posted[0].body)["prompt"]) == 12
     (report,) = bench("openai_users", s.url, {"requests": [chat()]}).run()
     assert report.exchange.tokens_out == 1
+
+
+def test_the_servers_own_times(bench, service):
+    """llama.cpp tells with its last event how long prompt and tokens took: that is the inference of the account, unless it is nonsense."""
+
+    def told(timings):
+        s = service({"/v1/chat/completions": stream(*STREAM, event({"choices": [], "timings": timings}), DONE)})
+        (report,) = bench("openai_users", s.url, {"requests": [chat()]}).run()
+        assert report.exchange.outcome == OK
+        return report.exchange.inference_us
+
+    assert told({"prompt_ms": 1.5, "predicted_ms": 20, "cache_n": 3}) == 21_500
+    for nonsense in (
+        {"prompt_ms": -1, "predicted_ms": 2},
+        {"prompt_ms": "1", "predicted_ms": 2},
+        {"predicted_ms": 1e300},
+        {},
+        [1],
+    ):
+        assert math.isnan(told(nonsense)), nonsense
 
 
 def test_answer_in_one_piece(bench, service):
@@ -228,17 +248,76 @@ def test_conversation(bench, service):
     assert len(reports) == 3
     starts = [report.exchange.sent_ns for report in reports]
     assert all(later - earlier > 0.05e9 for earlier, later in pairwise(starts))
-    roles = [[message["role"] for message in json.loads(seen.body)["messages"]] for seen in s.seen]
+    roles = [[message["role"] for message in json.loads(seen.body)["messages"]] for seen in s.posted]
     assert roles == [["user"], ["user", "assistant", "user"], ["user", "assistant", "user", "assistant", "user"]]
-    last = json.loads(s.seen[2].body)["messages"]
+    last = json.loads(s.posted[2].body)["messages"]
     assert last[1]["content"] == "Hello"
     assert len({message["content"] for message in last if message["role"] == "user"}) == 3
-    first = [seen.body for seen in s.seen]
+    first = [seen.body for seen in s.posted]
     s.seen.clear()
     b.run(k=4)
     assert [seen.body for seen in s.seen] == first, "the same conversation for the same arrival"
     s.routes["/v1/chat/completions"] = (500, {}, b"")
     assert len(b.run(k=5)) == 1
+
+
+def models(*names, **more):
+    return {"object": "list", "data": [{"id": name, "object": "model", **more} for name in names]}
+
+
+@pytest.mark.parametrize("users", ["openai_users", "embeddings_users"])
+def test_a_model_that_is_not_listed_is_refused(bench, service, users):
+    """Before anything is sent, naming the models that are loaded; ``check_model: false`` sends to it all the same."""
+    s = service({"/v1/models": models("tiny", "large"), "/v1/chat/completions": stream(*STREAM, DONE)})
+    with pytest.raises(TargetNotReady, match=r"model m is not loaded: GET /v1/models lists tiny, large") as refused:
+        bench(users, s.url, {"requests": [chat()]})
+    assert "check_model" in str(refused.value)
+    assert not s.posted
+    bench(users, s.url, {"requests": [chat(check_model=False)]})
+    with pytest.raises(UsageError, match=r"protocol\.check_model: found 'no'"):
+        bench(users, s.url, {"requests": [chat(check_model="no")]})
+
+
+def test_a_listed_model_is_described(bench, service):
+    """By its name or an alias; plain facts of it go into the manifest, cut short, and the list is asked for beside the endpoint."""
+    meta = {"n_ctx": 1024, "size": "SIZE", "deep": {"x": 1}, "note": "x" * 1000}
+    listed = models("m") | {"data": [{"id": "other", "aliases": ["big"], "meta": meta}, {"id": "m", "meta": meta}]}
+    s = service({"/base/v1/models": json.dumps(listed).replace('"SIZE"', "1e400").encode()})
+    s.routes["/base/openai/models"] = models("m", aliases=[])
+    requests = [
+        chat(),
+        {**chat(model="big"), "name": "by alias"},
+        {**chat(), "name": "elsewhere", "path": "/openai/chat/completions"},
+    ]
+    told = identities(bench("openai_users", f"{s.url}/base", {"requests": requests}).environment)
+    assert set(told) == {"r", "by alias", "elsewhere"}
+    assert (told["r"]["id"], told["by alias"]["id"], told["r"]["meta.n_ctx"]) == ("m", "other", 1024)
+    assert "meta.deep" not in told["r"]
+    assert "meta.size" not in told["r"], "an infinity has no place in strict JSON"
+    assert len(told["r"]["meta.note"]) == 300
+
+
+@pytest.mark.parametrize("answer", [(404, {}, b""), (405, {}, b""), b"<html>", {"models": []}])
+def test_a_server_without_a_list_is_not_asked_twice(bench, service, answer):
+    """Nothing can be checked then, and the run goes on."""
+    s = service({"/v1/models": answer})
+    assert identities(bench("openai_users", s.url, {"requests": [chat()]}).environment) == {}
+    assert len(s.seen) == 1
+
+
+def test_the_list_is_waited_for(bench, service):
+    """A server that is still loading (503, or a list without any model) is asked again until the deadline, then told with its last words."""
+    answers = iter([(503, {}, {"error": {"message": "Loading model"}}), models(), models("m")])
+    s = service({"/v1/models": lambda _: next(answers)})
+    bench("openai_users", s.url, {"requests": [chat()]})
+    assert next(answers, None) is None
+    s.routes["/v1/models"] = (503, {}, {"error": {"message": "Loading model"}})
+    soon = {"target": {"ready": {"deadline_s": 0.4}}}
+    with pytest.raises(TargetNotReady, match=r"model m: GET /v1/models did not list it within 0\.4 s.*503.*Loading model"):
+        bench("openai_users", s.url, {"requests": [chat()], **soon})
+    s.routes["/v1/models"] = (401, {}, {"error": "no key"})
+    with pytest.raises(TargetNotReady, match=r"401.*no key"):
+        bench("openai_users", s.url, {"requests": [chat()]})
 
 
 @pytest.mark.parametrize(
@@ -266,7 +345,7 @@ def test_prompts_from_a_pool(bench, service, tmp_path):
     b = bench("openai_users", s.url, {"requests": [chat(payload={"file": str(tmp_path / "p.jsonl"), "pick": "cycle"})]})
     for k in range(3):
         b.run(k=k)
-    assert [json.loads(x.body)["messages"][0]["content"] for x in s.seen] == ["one", "two", "one"]
+    assert [json.loads(x.body)["messages"][0]["content"] for x in s.posted] == ["one", "two", "one"]
 
 
 # -- embeddings ---------------------------------------------------------------------------------------------------------
@@ -284,7 +363,7 @@ def test_embeddings(bench, service):
     spec = request(protocol={"model": "m"}, payload={"tokens": 9, "items": 4})
     (report,) = bench("embeddings_users", s.url, {"requests": [spec]}).run()
     assert (report.exchange.outcome, report.exchange.tokens_in) == (OK, 36)
-    assert len(set(json.loads(s.seen[0].body)["input"])) == 4
+    assert len(set(json.loads(s.posted[0].body)["input"])) == 4
 
 
 @pytest.mark.parametrize(

