@@ -9,7 +9,9 @@ from truetail.open_loop import OpenLoop
 
 
 class AnyHttpUser(OpenLoop, HttpLoadUser):
-    """One request of the mix per arrival; ``GET /`` where there is none."""
+    """One request of the mix per arrival; ``GET /`` where there is none, or what a replayed log says."""
+
+    replays_log = True
 
     @task
     def request(self) -> None:

@@ -17,6 +17,7 @@ class RestUser(OpenLoop, HttpLoadUser):
     """One request of the mix per arrival."""
 
     default_requests = ({"name": "predict", "path": "/predict", "json": OBSERVATION},)
+    replays_log = True
 
     @task
     def request(self) -> None:

@@ -138,7 +138,8 @@ def _filled_in(reference: str, path: Keys) -> bool:
         return False
     from truetail.payloads.payload import NAMES  # numpy, which a scenario without templates does not need
 
-    return reference[2:-1] in NAMES.split(", ")
+    # row.COLUMN and line.FIELD: which there are, only the file knows
+    return reference[2:-1].partition(".")[0] in {name.partition(".")[0] for name in NAMES.split(", ")}
 
 
 def warnings(scenario: Scenario) -> list[str]:

@@ -14,6 +14,7 @@ from truetail.scenario_types import (
     OptionalDuration,
     Part,
     RequestName,
+    RequestPath,
     SomeDuration,
     TargetUrl,
     Unit,
@@ -105,10 +106,10 @@ class Request(Part):
 
     name: RequestName = Field(description="What statistics and SLO lines call it.")
     weight: float = Field(default=1.0, gt=0, le=1e9, description="How often it is drawn, relative to the others.")
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"] | None = Field(
-        default=None, description="HTTP method; when absent POST with a body, else GET."
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "${row.method}"] | None = Field(
+        default=None, description="HTTP method, or that of the trace's row; when absent POST with a body, else GET."
     )
-    path: UrlPath = Field(default="/", description="Path and query.")
+    path: RequestPath = Field(default="/", description="Path and query.")
     json_: Any = Field(default=None, alias="json", description="Body, sent as JSON.")
     body: str | None = Field(default=None, max_length=2**20, description="Body, sent as it stands.")
     headers: Headers = Field(default_factory=dict, description="Sent with this request, beside the target's.")

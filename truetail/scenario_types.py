@@ -116,6 +116,12 @@ RequestName = Annotated[
     str, matching(r"[^\[\]\x00-\x1f\x7f]{1,100}", "a name of 1 to 100 characters without brackets or control characters")
 ]
 UrlPath = Annotated[str, matching(r"/[^\s\x00-\x1f\x7f]{0,4000}", "a path that starts with / and has no blanks")]
+RequestPath = Annotated[
+    str,
+    matching(
+        r"(?:/|\$\{(?:row|line)\.)[^\s\x00-\x1f\x7f]{0,4000}", "a path that starts with /, ${row. or ${line. and has no blanks"
+    ),
+]
 EnvName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of an environment variable, like API_TOKEN")]
 HeaderText = Annotated[str, matching(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8000}", "text without line breaks or control characters")]
 FilePath = Annotated[str, matching(r"[^\x00]{1,1000}", "a path to a file"), Unit("", "path")]

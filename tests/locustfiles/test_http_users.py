@@ -245,3 +245,19 @@ def test_fan_out_waits_for_all(bench, service):
     assert len(b.run("many")) == 6
     with pytest.raises(UsageError, match="backends: found 0"):
         bench("fanout_users", fast.url, {"requests": [request(protocol={"backends": 0})]})
+
+
+@pytest.mark.parametrize("stem", ["http_users", "rest_users"])
+def test_replayed_log_is_sent_as_it_was(bench, service, tmp_path, stem):
+    """Method, path with query and size of a log's rows; a broken line, which tells only its time, is the plainest request."""
+    trace = tmp_path / "t.csv"
+    trace.write_text("time,method,path,request_bytes\n0,PUT,/a?x=1,12\n")
+    s = service({"/a": b"ok", "/": b"ok"})
+    b = bench(stem, s.url, {"arrivals": {"trace": {"file": str(trace)}}})
+    b.run(k=0, row={"method": "PUT", "path": "/a?x=1", "request_bytes": 12})
+    b.run(k=1, row={"method": "", "path": "", "request_bytes": -1})
+    assert [(x.method, x.path, x.query, len(x.body)) for x in s.seen] == [("PUT", "/a", "x=1", 12), ("GET", "/", "", 0)]
+    for hostile in ("/a b", "/a\r\nX: y", "/ä"):
+        with pytest.raises(UsageError, match="path"):
+            b.run(k=2, row={"method": "GET", "path": hostile, "request_bytes": 0})
+    assert len(s.seen) == 2

@@ -377,3 +377,22 @@ def test_wrong_embeddings(bench, service, answer):
     spec = request(protocol={"model": "m"}, payload={"tokens": 3, "items": count})
     (report,) = bench("embeddings_users", s.url, {"requests": [spec]}).run()
     assert report.exchange.error_class == "wrong-content"
+
+
+def test_replayed_tokens_reach_the_model(bench, service, tmp_path):
+    """A trace's prompt and output tokens are the prompt's words and max_tokens, without a word of payload in the scenario."""
+    trace = tmp_path / "t.csv"
+    trace.write_text("time,ContextTokens,GeneratedTokens\n0,7,3\n1,40,2\n")
+    s = service({"/v1/chat/completions": stream(*STREAM, USAGE, DONE), "/v1/embeddings": {"data": [{"embedding": [1.0]}]}})
+    arrivals = {"trace": {"file": str(trace)}}
+    b = bench("openai_users", s.url, {"requests": [request(protocol={"model": "m"})], "arrivals": arrivals})
+    rows = [{"prompt_tokens": 7, "output_tokens": 3}, {"prompt_tokens": 40, "output_tokens": 2}]
+    for k, row in enumerate(rows):
+        b.run(k=k, row=row)
+    bodies = [json.loads(seen.body) for seen in s.seen]
+    assert [len(body["messages"][0]["content"].split()) for body in bodies] == [7, 40]
+    assert [body["max_tokens"] for body in bodies] == [3, 2]
+    e = bench("embeddings_users", s.url, {"requests": [request(protocol={"model": "m"})], "arrivals": arrivals})
+    (report,) = e.run(row=rows[1])
+    assert report.exchange.outcome == OK
+    assert len(json.loads(s.seen[-1].body)["input"][0].split()) == 40

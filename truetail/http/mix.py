@@ -19,7 +19,7 @@ from truetail.payloads.payload import Payload
 class Entry:
     """One request of the mix: its bytes for an arrival, its deadline and its check.
 
-    ``json``, ``body``, ``path`` and ``headers`` may hold ``${names}``. With ``payload.items`` a JSON body becomes a list of so many copies of itself.
+    ``json``, ``body``, ``method``, ``path`` and ``headers`` may hold ``${names}``. With ``payload.items`` a JSON body becomes a list of so many copies of itself.
     """
 
     def __init__(self, spec: Mapping[str, Any], client: HttpClient, payload: Payload) -> None:
@@ -36,7 +36,7 @@ class Entry:
         self._headers = header_values(spec.get("headers") or {}, f"requests {self.name}: headers")
         if self._json is not None and not any(name.lower() == "content-type" for name in self._headers):
             self._headers["Content-Type"] = "application/json"
-        self._head_varies = bool(template.names([self._path, self._headers]))
+        self._head_varies = bool(template.names([self.method, self._path, self._headers]))
         self._body_varies = bool(template.names([self._json, self._body])) or payload.has("items")
         self._fixed: PreparedRequest | None = None
         if not self._head_varies:
@@ -52,12 +52,13 @@ class Entry:
         """A request with this body (None: the entry's own) and path (None: the entry's own)."""
         if body is None:
             body = self._body_of(arrival)
-        path, headers = path or self._path, self._headers
+        method, path, headers = self.method, path or self._path, self._headers
         if self._head_varies:
             value = self.payload.values(arrival)
-            path = template.fill_text(path, value)
+            # A log's broken line tells when a request came, but not which: it is the plainest one.
+            method, path = template.fill_text(method, value) or "GET", template.fill_text(path, value) or "/"
             headers = {name: template.fill_text(text, value) for name, text in headers.items()}
-        return self.client.prepare(self.method, path, headers, body.encode() if isinstance(body, str) else body)
+        return self.client.prepare(method, path, headers, body.encode() if isinstance(body, str) else body)
 
     def _body_of(self, arrival: Arrival | None) -> bytes:
         value = self.payload.values(arrival)

@@ -12,6 +12,7 @@ import gevent
 from locust import User
 from locust.env import Environment
 
+from shapes.traces.drops import TraceError
 from truetail.arrival import Arrival
 from truetail.errors import UsageError
 from truetail.exchange import Exchange
@@ -22,6 +23,7 @@ from truetail.http.client import Counts, HttpClient
 from truetail.http.errors import Failure
 from truetail.http.mix import Entry
 from truetail.http.request import PreparedRequest
+from truetail.payloads import replayed
 from truetail.payloads.payload import Payload
 
 COMMON_KEYS = (*targets.KEYS, "follow_redirects", "retry_after")
@@ -74,13 +76,15 @@ class HttpLoadUser(User):
     """Sends one entry of the mix per task over the process's client, and reports it with its exact instants.
 
     A locustfile combines it with the mixin: ``class RestUser(OpenLoop, HttpLoadUser)``, gives ``default_requests`` for a run without a
-    scenario, and names the settings of ``protocol`` that it knows in ``protocol_keys``.
+    scenario, and names the settings of ``protocol`` that it knows in ``protocol_keys``. With ``replays_log`` a trace that tells paths and a scenario
+    without requests send what the trace says.
     """
 
     abstract = True
     arrival: Arrival | None = None
     default_requests: ClassVar[Sequence[Mapping[str, Any]]] = ({"name": "root", "method": "GET", "path": "/"},)
     protocol_keys: ClassVar[tuple[str, ...]] = ()
+    replays_log: ClassVar[bool] = False
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -97,6 +101,10 @@ class HttpLoadUser(User):
             url = getattr(engine, "target_url", "") or environment.host or cls.host
             if not url:
                 raise UsageError("no target: give a scenario with target.url, or --host")
+            try:
+                scenario = replayed.filled_in(scenario, cls.default_requests, cls.replays_log)
+            except TraceError as error:
+                raise UsageError(f"arrivals.trace: {error}") from None
             services[cls] = cls.make_service(scenario, str(url))
         return services[cls]
 

@@ -12,7 +12,7 @@ from truetail.errors import UsageError
 MOST = 10_000_000
 ALLOWED = (
     "a whole number, {uniform: [low, high]}, {choice: [a, b]}, {exponential: {mean: m}}, {lognormal: {median: m, cv: c}} "
-    "(the laws also with min and max), or {row: column}"
+    "(the laws also with min and max), {row: column}, or {row: {column: c, min: 1, max: 4096}}"
 )
 
 Law = Callable[[float, Mapping[str, Any] | None], int]
@@ -81,14 +81,23 @@ def _bounded(inverse: Callable[[float], float], bounds: tuple[int, int]) -> Law:
 
 
 def _row(of: Any) -> Law | None:
-    if not isinstance(of, str):
+    """A column's number, within its bounds; a row that does not tell it (below 0, or not finite) takes ``min`` where that is given."""
+    spec = {"column": of} if isinstance(of, str) else of
+    if not (isinstance(spec, Mapping) and spec.keys() <= {"column", "min", "max"} and isinstance(spec.get("column"), str)):
         return None
+    column, bounds, lenient = spec["column"], _bounds(spec), "min" in spec
+    if bounds is None:
+        return None
+    low, high = bounds
 
     def from_row(uniform: float, row: Mapping[str, Any] | None) -> int:
-        value = (row or {}).get(of)
-        if isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= MOST:
-            return int(value)
-        raise UsageError(f"payload: the arrival's row has no number from 0 to {MOST} in column {of!r}")
+        value = (row or {}).get(column)
+        told = isinstance(value, int | float) and math.isfinite(value) and value >= 0
+        if told and value <= MOST:  # type: ignore[operator]
+            return min(max(int(value), low), high)  # type: ignore[arg-type]
+        if lenient and not told:
+            return low
+        raise UsageError(f"payload: the arrival's row has no number from 0 to {MOST} in column {column!r}")
 
     return from_row
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from truetail.arrival import Arrival
 from truetail.errors import UsageError
-from truetail.payloads import laws, pool
+from truetail.payloads import laws, pool, prefixes
 from truetail.payloads.draws import Draws
 from truetail.payloads.text import Texts, mark, token_ids
 
@@ -98,9 +98,9 @@ class Payload:
         return law in self._laws
 
     def text(self, k: int, row: Mapping[str, Any] | None = None) -> str:
-        """As many words as ``tokens`` says: the group's prefix, then the arrival's own mark and words."""
+        """As many words as ``tokens`` says: the prefix of its group, or that of the trace's ``hash_ids``, then the arrival's own mark and words."""
         count = self.size("tokens", k, row)
-        shared = self._texts.words(self._group_start(k), min(self._prefix_tokens, count))
+        shared = [word for start, tokens in self._shared(k, row, count) for word in self._texts.words(start, tokens)]
         own = count - len(shared)
         marked = mark(k)[:own] if self._unique else []
         return " ".join([*shared, *marked, *self._texts.words(self.uniform(k, "own text"), own - len(marked))])
@@ -108,10 +108,11 @@ class Payload:
     def token_ids(self, k: int, row: Mapping[str, Any] | None = None) -> list[int]:
         """The same as token numbers, exactly as many as ``tokens`` says."""
         count = self.size("tokens", k, row)
-        shared = min(self._prefix_tokens, count)
+        shared = self._shared(k, row, count)
         start = (abs(k) * 0.6180339887498949 + 0.25) % 1.0 if self._unique else self.uniform(k, "own text")
         of = self._vocabulary, self._first_token
-        return token_ids(self._group_start(k), shared, *of) + token_ids(start, count - shared, *of)
+        own = count - sum(tokens for _, tokens in shared)
+        return [number for part in [*shared, (start, own)] for number in token_ids(*part, *of)]
 
     def line(self, k: int) -> Any:
         """The arrival's line of the pool."""
@@ -123,6 +124,11 @@ class Payload:
         """ASCII text of ``size`` bytes."""
         count = self.size("size", k, row)
         return " ".join(self._texts.words(self.uniform(k, "bytes"), count // 4 + 2))[:count]
+
+    def _shared(self, k: int, row: Mapping[str, Any] | None, count: int) -> list[tuple[float, int]]:
+        """What the text has in common with others, as (start, tokens): the trace's own prefix blocks, else those of its group."""
+        blocks = prefixes.blocks(str((row or {}).get("hash_ids", "")), self.seed, count)
+        return blocks or [(self._group_start(k), min(self._prefix_tokens, count))]
 
     def _group_start(self, k: int) -> float:
         group = int(self.uniform(k, "prefix group") * self._groups)
