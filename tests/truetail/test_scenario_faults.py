@@ -90,10 +90,10 @@ CASES = [
     ("requests", "requests: [{name: 'a[b]'}]",
      "3:19: requests.0.name: found 'a[b]'; allowed is a name of 1 to 100 characters without brackets or control characters"),
     ("requests", "requests: [{name: a, method: post}]",
-     "3:30: requests.0.method: found 'post'; allowed is 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD' or 'OPTIONS'"
+     "3:30: requests.0.method: found 'post'; allowed is 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS' or '${row.method}'"
      "; did you mean 'POST'?"),
     ("requests", "requests: [{name: a, path: 'http://x/'}]",
-     "3:28: requests.0.path: found 'http://x/'; allowed is a path that starts with / and has no blanks"),
+     "3:28: requests.0.path: found 'http://x/'; allowed is a path that starts with /, ${row. or ${line. and has no blanks"),
     ("requests", "requests: [{name: a, json: 1, body: x}]", "3:12: requests.0: found json and body; allowed is at most one of them"),
     ("requests", "requests: [{name: a, expect: {status: 99}}]", "3:39: requests.0.expect.status: found 99; allowed is 100 or more"),
     ("requests", "requests: [{name: a, expect: {status: [200, '204']}}]",
