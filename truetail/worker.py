@@ -15,6 +15,7 @@ from gevent.event import Event
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
+from shapes.traces.drops import TraceError
 from truetail import messages, request_event, task_errors
 from truetail.arrival import Arrival
 from truetail.assignment import Assignment
@@ -111,6 +112,9 @@ class WorkerRole:
             planned = self._make_plan(plan)
         except UsageError as error:
             planned = Planned(digest="0" * 64, count=0, slot_count=0, fault="; ".join(error.faults)[:300], refused=True)
+        except TraceError as error:  # the master has read it already, so here the file is another one or absent
+            fault = f"{error} (on this worker's host: the trace must lie at the scenario's path on each)"
+            planned = Planned(digest="0" * 64, count=0, slot_count=0, fault=fault[:300], refused=True)
         except Exception as error:  # whatever it is, the master must hear of it, or the muster hangs
             log.exception("planning failed")
             planned = Planned(digest="0" * 64, count=0, slot_count=0, fault=f"{type(error).__name__}: {error}"[:300])
