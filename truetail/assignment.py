@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shapes.schedule import Schedule
+from truetail import warm_up
+from truetail.arrival import Arrival
 from truetail.feed import Feed
 from truetail.manifest import canonical, sha256
 from truetail.share import Share
@@ -32,6 +35,17 @@ class Assignment:
         """The arrivals of a share, to be planned ahead."""
         blocks = self.schedule.slot_blocks(share.slot, share.n_slots)
         return Feed(blocks, self.scenario["requests"], self.scenario["seed"]["mix"], share)
+
+    def warm_up(self) -> list[Arrival]:
+        """This worker's share of the requests before the epoch. Of a trace they carry what its first rows say."""
+        total = int(self.scenario.get("warmup_requests") or 0)
+        rows = self._first_rows(total) if total and "trace" in self.scenario["arrivals"] else []
+        return warm_up.arrivals(self.share.slot, self.share.n_slots, total, self.scenario["requests"], rows)
+
+    def _first_rows(self, most: int) -> list[Mapping[str, Any] | None]:
+        feed = self.feed(self.share)
+        feed.plan_one()
+        return [arrival.row for arrival in islice(iter(feed.next, None), most)]
 
     def count(self, share: Share) -> int:
         """How many arrivals a share has. Walks the whole schedule: call it off the event loop."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from truetail.histogram import Histogram
-from truetail.messages import Drained, Hello, Planned, Snapshot
+from truetail.messages import Drained, Hello, Planned, Snapshot, WarmedUp
 from truetail.share import Share
 
 
@@ -35,6 +35,7 @@ class Member:
     shares: list[Share]
     state: State = State.HELLO
     planned: Planned | None = None
+    warm_up: WarmedUp | None = None
     clock_offset_ns: int = 0
     clock_residual_ns: int = 0
     snapshot: Snapshot | None = None

@@ -82,9 +82,10 @@ class Inbox:
                 self._master.stop(reason, fault)
 
     def _on_pooled(self, environment: Environment, msg: Any, **_: Any) -> None:
-        member = self._member(msg)
-        if member is not None and self._parsed(Pooled, msg) and member.state is State.PLANNED:
+        member, pooled = self._member(msg), self._parsed(Pooled, msg)
+        if member is not None and pooled is not None and member.state is State.PLANNED:
             member.state = State.POOLED
+            member.warm_up = pooled.warm_up
 
     def _on_snapshot(self, environment: Environment, msg: Any, **_: Any) -> None:
         snapshot, member = self._parsed(Snapshot, msg), self._member(msg)

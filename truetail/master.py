@@ -14,7 +14,7 @@ import numpy as np
 from gevent.event import Event
 
 from shapes.schedule import Schedule
-from truetail import manifest, messages, plugin
+from truetail import manifest, messages, plugin, warm_up
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
@@ -143,8 +143,14 @@ class MasterRole:
             self.stop("muster", "not every worker has planned its schedule in time")
             return
         self.pool_may_fill.set()
-        if not self._wait(lambda: self.fleet.all_at_least(State.POOLED), time.monotonic() + self.scenario["fleet"]["muster_s"]):
+        deadline = time.monotonic() + self.scenario["fleet"]["muster_s"] + warm_up.longest_s(self.scenario)
+        if not self._wait(lambda: self.fleet.all_at_least(State.POOLED), deadline):
             self.stop("muster", "not every worker has filled its pool in time: does an on_start block or fail?")
+        told = [member.warm_up for member in self.fleet.by_slot if member.warm_up is not None]
+        if told:
+            counts = {key: sum(getattr(one, key) for one in told) for key in ("done", "failed", "unsent")}
+            first = next((f" ({one.error})" for one in told if one.error), "")
+            self.event("warm-up", f"{counts['done']} requests before the start, {counts['failed']} failed{first}", **counts)
 
     def _plan_schedule(self) -> None:
         scenario = self.scenario
@@ -301,6 +307,7 @@ def _worker_entry(member: Member, n_slots: int) -> dict[str, Any]:
         "lost_at_ns": member.lost_at_ns,
         "clock_offset_ns": member.clock_offset_ns,
         "clock_residual_ns": member.clock_residual_ns,
+        "warm_up": member.warm_up.model_dump() if member.warm_up else None,
         "scheduled": member.responsible_for,
         "ledger": snapshot.ledger.model_dump() if snapshot else None,
         "last_handed_k": snapshot.last_handed_k if snapshot else -1,

@@ -38,7 +38,8 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Nanoseconds = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
-Text = Annotated[str, Field(max_length=300)]
+MAX_TEXT = 300
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 MAX_SERIES = 200
@@ -71,10 +72,20 @@ class Planned(_Message):
     """The fault is the scenario's or the locustfile's: the user's to mend, not a failure of ours."""
 
 
+class WarmedUp(_Message):
+    """Requests before the epoch: whose task ended, how many of those failed (with the first one's error), how many time left no room for."""
+
+    done: Count
+    failed: Count
+    unsent: Count
+    error: Text = ""
+
+
 class Pooled(_Message):
-    """Every user of the worker is idle and waits for its first arrival."""
+    """Every user of the worker is idle and waits for its first arrival; and what became of its warm-up requests."""
 
     users: Count
+    warm_up: WarmedUp | None = None
 
 
 class Pong(_Message):

@@ -41,6 +41,13 @@ class Engine:
         self.scenario: Mapping[str, Any] = {}
         self.target_url = ""
 
+    def set_up_users(self) -> None:
+        """Let user classes make ready what the scenario asks of them; a fault of theirs is the plan's, told before anything is sent."""
+        for cls in self.environment.user_classes:
+            set_up = getattr(cls, "set_up", None)
+            if set_up is not None:
+                set_up(self.environment)
+
     def take(self, user: Any) -> Arrival:
         """Block the user's greenlet until an arrival is handed to it."""
         return self._worker().take(user)

@@ -21,6 +21,8 @@ from truetail.records import ABANDONED, DROPPED, FLAG_WARMUP, OUTCOMES, RECORD, 
 MAX_IDS = 65_535
 MAX_TEXT = 300
 OTHER = "(other)"
+MOST_EARLY = 100_000
+"""Requests before the epoch (on_start, warm-up) that are kept until it is known; of more the rest is not recorded."""
 MOST_REPLICAS = 32
 """Replicas that get a live series of their own; the rest share one. The records know them all."""
 
@@ -61,7 +63,8 @@ class Recorder:
         self._new_names: list[str] = []
         self._names, self._replicas, self._errors = (StringTable(table, self._new_names.append) for table in TABLES)
         self._warmup_ns = warmup_ns
-        self.epoch_mono_ns = 0
+        self._epoch_mono_ns = 0
+        self._early: list[tuple[str, Exchange]] | None = []
         self._buffer = bytearray(ROW.size * 1024)
         self._filled = 0
         self.counts = dict.fromkeys(OUTCOMES, 0)
@@ -70,13 +73,28 @@ class Recorder:
         self._name_texts: dict[int, str] = {}
         self._replica_texts: dict[int, str] = {}
 
+    @property
+    def epoch_mono_ns(self) -> int:
+        """The run's epoch; 0 as long as it is not known."""
+        return self._epoch_mono_ns
+
+    @epoch_mono_ns.setter
+    def epoch_mono_ns(self, value: int) -> None:
+        self._epoch_mono_ns = value
+        early, self._early = self._early or (), None
+        for name, exchange in early:
+            self.exchange(None, name, exchange)
+
     def exchange(self, arrival: Arrival | None, name: str, exchange: Exchange) -> None:
         """Record one finished request. ``arrival`` is None for a request outside the schedule (on_start, warm-up)."""
         part = 0
         if arrival is not None:
             part = arrival.parts
             arrival.parts = part + 1
-        if arrival is None:
+        if arrival is None and self._early is not None:
+            if len(self._early) < MOST_EARLY:
+                self._early.append((name, exchange))
+        elif arrival is None:
             self._pack(-1, exchange.sent_ns - self.epoch_mono_ns, 0, name, exchange)
         elif part == 0:
             self.counts[OUTCOMES[exchange.outcome]] += 1
@@ -108,7 +126,7 @@ class Recorder:
             at,
             k,
             intended_ns,
-            x.sent_ns - epoch if x.sent_ns >= 0 else -1,
+            x.sent_ns - epoch if x.sent_ns >= 0 else -1,  # negative also before the epoch, in rows that belong to no arrival
             x.first_byte_ns - epoch if x.first_byte_ns >= 0 else -1,
             x.first_token_ns - epoch if x.first_token_ns >= 0 else -1,
             x.done_ns - epoch if x.done_ns >= 0 else -1,

@@ -19,8 +19,13 @@ from truetail.plugin import CURRENT
 from truetail.recorder import Recorder
 
 
-def wrap(event: EventHook, recorder: Callable[[], Recorder | None]) -> None:
-    """Put recording in front of the event's listeners. ``recorder`` gives the present one, or None outside a run."""
+def wrap(
+    event: EventHook, recorder: Callable[[], Recorder | None], warm_up: Callable[[Arrival, Exchange], None] = lambda *_: None
+) -> None:
+    """Put recording in front of the event's listeners. ``recorder`` gives the present one, or None outside a run.
+
+    A request of the warm-up goes to ``warm_up`` and into the records, as one of no arrival, and to no listener: Locust's statistics are the run's.
+    """
     tell: Callable[..., None] = event.fire
 
     def fire(*, reverse: bool = False, exchange: Exchange | None = None, **told: Any) -> None:
@@ -30,6 +35,10 @@ def wrap(event: EventHook, recorder: Callable[[], Recorder | None]) -> None:
             if exchange is None:
                 exchange = exchange_from_event(told, done_ns)
             arrival = CURRENT.get()
+            if arrival is not None and arrival.k < 0:
+                present.exchange(None, str(told.get("name", "")), exchange)
+                warm_up(arrival, exchange)
+                return
             first = arrival is not None and arrival.parts == 0
             present.exchange(arrival, str(told.get("name", "")), exchange)
             if first and arrival is not None:

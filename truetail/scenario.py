@@ -69,6 +69,13 @@ class Scenario(Part):
     arrivals: Arrivals = Field(description="When requests are due.")
     duration: SomeDuration = Field(description="Arrivals are planned for so long.")
     warmup: Duration = Field(default=0.0, description="Arrivals due before this are sent and counted, but are in no percentile.")
+    warmup_requests: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Requests of the whole fleet before the start, in neither ledger nor percentiles: the entries of the "
+        "mix in turn, 4 at once per worker, for at most `fleet.muster`.",
+    )
     seed: Annotated[Seeds, BeforeValidator(_seeds), Unit("", "number, or one a dimension")] = Field(
         default_factory=Seeds, description="One number for all, or schedule, payload and mix each. 0 is a seed like any other."
     )

@@ -30,6 +30,7 @@ from truetail.recorder import Recorder
 from truetail.records import ABANDONED, DROPPED, FAILED, OUTCOMES
 from truetail.share import Share
 from truetail.shipping import Shipped, Shipper
+from truetail.warm_up import WarmUp
 
 if TYPE_CHECKING:
     from truetail.plugin import Engine
@@ -55,6 +56,7 @@ class WorkerRole:
         self._slot_count = 0
         self._ready = Event()
         self._dispatcher: Dispatcher | None = None
+        self._warm_up = WarmUp((), 0.0)
         self._recorder: Recorder | None = None
         self._assigned: Assignment | None = None
         self._shipper: Shipper | None = None
@@ -81,7 +83,9 @@ class WorkerRole:
             (messages.ACK, self._on_ack, False),
         ):
             self._runner.register_message(kind, listener, concurrent=concurrent)
-        request_event.wrap(self._engine.environment.events.request, lambda: self._recorder)
+        request_event.wrap(
+            self._engine.environment.events.request, lambda: self._recorder, lambda *told: self._warm_up.note(*told)
+        )
         self._engine.environment.events.spawning_complete.add_listener(self._on_spawned)
         self._engine.environment.events.user_error.add_listener(task_errors.note)
         gevent.spawn(self._say_hello)
@@ -135,18 +139,12 @@ class WorkerRole:
         self._assigned = assigned
         self._engine.scenario = assigned.scenario
         self._engine.target_url = self._engine.environment.host = assigned.target_url
-        self._set_up_users()
+        self._engine.set_up_users()
         gevent.spawn(self._plan_ahead, feed)
+        self._warm_up = WarmUp(pool.apply(assigned.warm_up), assigned.scenario["fleet"]["muster_s"])
         self._ready.set()
         models = {name[:300]: dict(told) for name, told in list(identities(self._engine.environment).items())[:50]}
         return Planned(digest=digest, count=assigned.schedule.count(), slot_count=self._slot_count, models=models)
-
-    def _set_up_users(self) -> None:
-        """Let user classes make ready what the scenario asks of them; a fault of theirs is the plan's, told before anything is sent."""
-        for cls in self._engine.environment.user_classes:
-            set_up = getattr(cls, "set_up", None)
-            if set_up is not None:
-                set_up(self._engine.environment)
 
     def _plan_ahead(self, feed: Feed) -> None:
         feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
@@ -161,9 +159,9 @@ class WorkerRole:
         # Locust tells the fleet's total; this worker's own users are what counts, and those whose on_start failed are gone.
         while self._dispatcher.idle < self._runner.user_count and not self._dispatcher.started:
             gevent.sleep(0.02)
-        user_count = self._dispatcher.idle
+        pooled = Pooled(users=self._dispatcher.idle, warm_up=self._warm_up.told)
         while not self._dispatcher.started and not self._stopping:
-            self._send(messages.POOLED, Pooled(users=user_count).model_dump())
+            self._send(messages.POOLED, pooled.model_dump())
             gevent.sleep(REPEAT_S)
 
     def _on_go(self, environment: Environment, msg: Any, **_: Any) -> None:
@@ -209,10 +207,13 @@ class WorkerRole:
         """See :class:`truetail.plugin.Engine`."""
         self._ready.wait()
         assert self._dispatcher is not None
-        return self._dispatcher.take()
+        return self._warm_up.take() or self._dispatcher.take()
 
     def finish(self, arrival: Arrival) -> None:
         """The arrival's task is over; one that made no request is recorded as such, so that the ledger balances."""
+        if arrival.k < 0:
+            self._warm_up.finish(arrival, task_errors.of(arrival))
+            return
         assert self._dispatcher is not None and self._recorder is not None
         if self._dispatcher.finish(arrival) and arrival.parts == 0:
             error = task_errors.of(arrival)
@@ -294,6 +295,7 @@ class WorkerRole:
     def _on_stop(self, environment: Environment, msg: Any, **_: Any) -> None:
         """Stop early: nothing more is handed over, what is in flight may finish for a short while."""
         self._stopping = True
+        self._warm_up.stop()
         if self._dispatcher is not None:
             self._dispatcher.stop()
 

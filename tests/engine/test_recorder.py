@@ -66,6 +66,21 @@ def test_only_the_first_request_of_an_arrival_is_in_the_ledger(recorder):
     assert recorder.sent == 1
 
 
+def test_requests_before_the_epoch_get_its_axis(tmp_path):
+    """on_start and warm-up requests end before anyone knows the epoch: their instants are negative then, and they count nowhere."""
+    early = Recorder(tmp_path / "records", "w1", warmup_ns=0)
+    early.exchange(None, "login", Exchange(EPOCH - 3 * MS, done_ns=EPOCH - 2 * MS, first_byte_ns=EPOCH - 2 * MS))
+    assert len(rows_of(early)) == 0
+    early.epoch_mono_ns = EPOCH
+    early.exchange(None, "again", Exchange(EPOCH + MS, done_ns=EPOCH + 2 * MS))
+    rows = rows_of(early)
+    assert rows["sent_ns"].tolist() == rows["intended_ns"].tolist() == [-3 * MS, MS]
+    assert rows["done_ns"].tolist() == [-2 * MS, 2 * MS]
+    assert rows["k"].tolist() == [-1, -1]
+    assert early.sent == 0
+    assert not early.histograms
+
+
 def test_histograms_hold_answered_requests_after_the_warmup(recorder):
     """Warm-up rows and failures are on disk but not in the live percentiles; lateness counts every sent arrival."""
     recorder.exchange(arrival(0, 5), "predict", Exchange(EPOCH + 5 * MS, done_ns=EPOCH + 6 * MS))

@@ -389,10 +389,10 @@ def test_replayed_tokens_reach_the_model(bench, service, tmp_path):
     rows = [{"prompt_tokens": 7, "output_tokens": 3}, {"prompt_tokens": 40, "output_tokens": 2}]
     for k, row in enumerate(rows):
         b.run(k=k, row=row)
-    bodies = [json.loads(seen.body) for seen in s.seen]
+    bodies = [json.loads(seen.body) for seen in s.posted]
     assert [len(body["messages"][0]["content"].split()) for body in bodies] == [7, 40]
     assert [body["max_tokens"] for body in bodies] == [3, 2]
     e = bench("embeddings_users", s.url, {"requests": [request(protocol={"model": "m"})], "arrivals": arrivals})
     (report,) = e.run(row=rows[1])
     assert report.exchange.outcome == OK
-    assert len(json.loads(s.seen[-1].body)["input"][0].split()) == 40
+    assert len(json.loads(s.posted[-1].body)["input"][0].split()) == 40

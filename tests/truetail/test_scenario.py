@@ -77,6 +77,7 @@ def test_the_contract_resolves_as_written():
         "arrivals": {"rate": {"kind": "constant", "rate_rps": 60.0}, "spacing": {"kind": "poisson"}},
         "duration_s": 60.0,
         "warmup_s": 5.0,
+        "warmup_requests": 0,
         "seed": {"schedule": 42, "payload": 42, "mix": 42},
         "pool": 200,
         "lateness_deadline_s": 1.0,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from truetail import manifest, roles, target_ready
+from truetail import manifest, roles, target_ready, warm_up
 from truetail.children import Children, wait_until
 from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
 from truetail.prepare import prepare
@@ -177,6 +177,7 @@ def follow(master: subprocess.Popen[bytes], folder: Path, mode: str, ended: Call
     interrupted = False
     scenario = manifest.read(folder)["scenario"]
     allowed_s = scenario["duration_s"] + scenario["drain_s"] + 3 * scenario["fleet"]["muster_s"] + MASTER_GRACE_S
+    allowed_s += warm_up.longest_s(scenario)
     deadline = time.monotonic() + allowed_s
     with Progress(folder, mode) as progress:
         while True:
