@@ -1,7 +1,8 @@
 """KServe v2 (Open Inference Protocol) over gRPC, gevent-safe; needs the extra ``grpc`` (``pip install 'truetail[grpc]'``).
 
-The same settings as kserve_users.py; the target is ``grpc://host:port`` (``grpcs://`` with TLS). All users of a worker share one channel,
-as a service's client does. gRPC tells no instant of the first byte.
+The same settings as kserve_users.py, without ``binary``; the target is ``grpc://host:port`` (``grpcs://`` with TLS). All users of a worker share
+one channel, as a service's client does. ``stream: true`` is for models that answer many times (Triton's decoupled ones): each arrival opens a
+stream, sends its request, and reads until the server ends it; every answer with outputs is a token.
 """
 
 from __future__ import annotations
@@ -16,27 +17,19 @@ from weakref import WeakKeyDictionary
 from locust import User, task
 from locust.env import Environment
 
-from truetail import inference_messages
+from truetail import grpc_calls, inference_messages
 from truetail.arrival import Arrival
 from truetail.errors import TargetNotReady, UsageError
-from truetail.exchange import Exchange
 from truetail.http.errors import Failure
 from truetail.http.readiness import ready_deadline_s
 from truetail.http.target import header_values
 from truetail.open_loop import OpenLoop
 from truetail.payloads import tensors
 from truetail.payloads.payload import Payload
-from truetail.records import FAILED, TIMED_OUT
 
 VARIANTS = 16
 MAX_MESSAGE_BYTES = 64 * 2**20
-CLASSES = {
-    "DEADLINE_EXCEEDED": "timeout-first-byte", "RESOURCE_EXHAUSTED": "shed", "UNAVAILABLE": "connect", "CANCELLED": "reset",
-    "INVALID_ARGUMENT": "http-4xx", "NOT_FOUND": "http-4xx", "UNAUTHENTICATED": "http-4xx", "PERMISSION_DENIED": "http-4xx",
-    "FAILED_PRECONDITION": "http-4xx", "OUT_OF_RANGE": "http-4xx", "UNIMPLEMENTED": "http-4xx", "ALREADY_EXISTS": "http-4xx",
-}  # fmt: skip
-"""gRPC's status to our error class; anything else is http-5xx."""
-CONNECT_WORDS = ("failed to connect", "connection refused", "dns resolution failed", "no such file")
+KEYS = ("model", "version", "outputs", "variants", "stream")
 
 
 class GrpcService:
@@ -49,6 +42,10 @@ class GrpcService:
         self.metadata = _metadata(scenario.get("target") or {})
         channel = _channel(grpc, url, (scenario.get("target") or {}).get("tls"))
         self.infer = self._call(channel, "ModelInfer")
+        self.stream_infer = channel.stream_stream(
+            f"{inference_messages.SERVICE}/ModelStreamInfer",
+            response_deserializer=self.messages["ModelStreamInferResponse"].FromString,
+        )
         self._ready = self._call(channel, "ModelReady")
         self._describe = self._call(channel, "ModelMetadata")
         self.deadline_s = float(scenario.get("deadline_s") or 10.0)
@@ -59,8 +56,9 @@ class GrpcService:
         for spec in scenario.get("requests") or ():
             protocol = {**(scenario.get("protocol") or {}), **(spec.get("protocol") or {})}
             payload = {**(scenario.get("payload") or {}), **(spec.get("payload") or {})}
+            _check(spec["name"], protocol)
             self._wait_for(str(protocol.get("model")), str(protocol.get("version") or ""), ready_deadline_s(scenario))
-            self.entries[spec["name"]] = spec, self._variants(spec["name"], protocol, payload, seed)
+            self.entries[spec["name"]] = {**spec, "protocol": protocol}, self._variants(spec["name"], protocol, payload, seed)
         if not self.entries:
             raise UsageError(
                 "requests: is empty; name a model: requests: [{name: infer, protocol: {model: m}, payload: {tensors: [...]}}]"
@@ -128,8 +126,8 @@ class KServeGrpcUser(OpenLoop, User):
 
     @task
     def infer(self) -> None:
-        """Send one variant; a right answer has outputs."""
-        service = self.service
+        """Send one variant; a right answer has outputs, and so has a right stream."""
+        service, times = self.service, None
         if self.arrival is None or self.arrival.request is None:
             spec, variants = next(iter(service.entries.values()))
             k = -1
@@ -137,36 +135,32 @@ class KServeGrpcUser(OpenLoop, User):
             spec, variants = service.entries[str(self.arrival.request["name"])]
             k = self.arrival.k
         message = variants[int(service.payload.uniform(k, "variant") * len(variants))]
-        exchange = call(service, message, float(spec.get("deadline_s") or service.deadline_s))
+        deadline_s = float(spec.get("deadline_s") or service.deadline_s)
+        if spec["protocol"].get("stream"):
+            exchange, times = grpc_calls.stream(service.grpc, service.stream_infer, message, deadline_s, service.metadata)
+        else:
+            exchange = grpc_calls.call(service.grpc, service.infer, message, deadline_s, service.metadata)
         self.environment.events.request.fire(
             request_type="GRPC", name=spec["name"], response_time=(exchange.done_ns - exchange.sent_ns) / 1e6,
-            response_length=exchange.response_bytes, context=self.context(), exchange=exchange,
+            response_length=exchange.response_bytes, exchange=exchange,
+            context={**self.context(), "inter_token_ns": times.gaps_ns} if times else self.context(),
             exception=Failure(exchange.error_class, exchange.error_detail) if exchange.error_class else None,
         )  # fmt: skip
 
 
-def call(service: GrpcService, message: bytes, deadline_s: float) -> Exchange:
-    """One inference and its account."""
-    exchange = Exchange(time.monotonic_ns(), request_bytes=len(message))
-    try:
-        answer = service.infer(message, timeout=deadline_s, metadata=service.metadata)
-        exchange.done_ns = time.monotonic_ns()
-        exchange.status, exchange.response_bytes = 200, answer.ByteSize()
-        if not answer.outputs:
-            exchange.outcome, exchange.error_class, exchange.error_detail = FAILED, "wrong-content", "no outputs"
-    except service.grpc.RpcError as error:
-        exchange.done_ns = time.monotonic_ns()
-        classify(exchange, error.code().name, str(error.details() or ""))
-    return exchange
-
-
-def classify(exchange: Exchange, code: str, details: str) -> None:
-    """A failed call's outcome and class. UNAVAILABLE means refused work as well as no connection: its words tell them apart."""
-    error_class = CLASSES.get(code, "http-5xx")
-    if code == "UNAVAILABLE" and not any(word in details.lower() for word in CONNECT_WORDS):
-        error_class = "reset" if "socket closed" in details.lower() else "shed"
-    exchange.outcome = TIMED_OUT if error_class.startswith("timeout") else FAILED
-    exchange.error_class, exchange.error_detail = error_class, code.lower().replace("_", " ")
+def _check(name: str, protocol: Mapping[str, Any]) -> None:
+    """Raises UsageError for a setting that is unknown, or whose value is."""
+    faults = [
+        f"requests {name}: protocol.{key} is unknown to KServeGrpcUser; allowed are {', '.join(KEYS)}"
+        for key in protocol
+        if key not in KEYS
+    ]
+    if not isinstance(protocol.get("stream", False), bool):
+        faults.append(f"requests {name}: protocol.stream: found {protocol['stream']!r}; allowed are true and false")
+    if not protocol.get("model"):
+        faults.append(f"requests {name}: protocol.model is missing: the model's name at the server")
+    if faults:
+        raise UsageError(*faults)
 
 
 def _grpc() -> Any:

@@ -33,6 +33,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "outputs": (5, "*OutputTensor"),
         "raw_output_contents": (6, "*bytes"),
     },
+    "ModelStreamInferResponse": {"error_message": (1, "string"), "infer_response": (2, "ModelInferResponse")},
 }
 
 

@@ -86,7 +86,7 @@ class WorkerRole:
         request_event.wrap(
             self._engine.environment.events.request, lambda: self._recorder, lambda *told: self._warm_up.note(*told)
         )
-        self._engine.environment.events.spawning_complete.add_listener(self._on_spawned)
+        self._engine.environment.events.spawning_complete.add_listener(lambda **_: gevent.spawn(self._say_pooled))
         self._engine.environment.events.user_error.add_listener(task_errors.note)
         gevent.spawn(self._say_hello)
 
@@ -148,9 +148,6 @@ class WorkerRole:
 
     def _plan_ahead(self, feed: Feed) -> None:
         feed.plan_ahead(lambda step: gevent.get_hub().threadpool.apply(step), lambda: gevent.sleep(0.05))
-
-    def _on_spawned(self, **_: Any) -> None:
-        gevent.spawn(self._say_pooled)
 
     def _say_pooled(self) -> None:
         """Every user has run its on_start and waits: only then may the epoch be set."""

@@ -9,7 +9,8 @@ import time
 import gevent
 import pytest
 
-from truetail import inference_messages
+from truetail import grpc_calls, inference_messages
+from truetail.arrival import Arrival
 from truetail.errors import TargetNotReady, UsageError
 from truetail.exchange import Exchange
 from truetail.records import FAILED, OK, TIMED_OUT
@@ -37,6 +38,26 @@ def infer(request, context):
     outputs = [M["OutputTensor"](name="y", datatype="FP32", shape=[1])] if ok and name != "empty" else []
     return M["ModelInferResponse"](model_name=name, id=request.id, outputs=outputs, raw_output_contents=[bytes(4)])
 
+def answer(name):
+    return M["ModelStreamInferResponse"](infer_response=M["ModelInferResponse"](model_name=name, outputs=[
+        M["OutputTensor"](name="y", datatype="FP32", shape=[1])], raw_output_contents=[bytes(4)]))
+
+def stream(requests, context):
+    for request in requests:
+        name = request.model_name
+        if name == "refused":
+            yield M["ModelStreamInferResponse"](error_message="[request id: v3] Exceeds maximum queue size")
+        if name == "mute":
+            yield M["ModelStreamInferResponse"](infer_response=M["ModelInferResponse"](model_name=name))
+        for n in range(0 if name in ("refused", "mute") else 5):
+            time.sleep(0.03)
+            yield answer(name)
+            if name == "breaks" and n == 1:
+                yield M["ModelStreamInferResponse"](error_message="CUDA error")
+                return
+            if name == "stops" and n == 1:
+                context.abort(grpc.StatusCode.INTERNAL, "worker died")
+
 def ready(request, context):
     if request.name == "absent":
         context.abort(grpc.StatusCode.NOT_FOUND, "unknown model")
@@ -50,7 +71,9 @@ def method(name, call):
 
 server = grpc.server(ThreadPoolExecutor(20))
 server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("inference.GRPCInferenceService", {
-    "ModelInfer": method("ModelInfer", infer), "ModelReady": method("ModelReady", ready), "ModelMetadata": method("ModelMetadata", describe)})])
+    "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream, M["ModelInferRequest"].FromString,
+        M["ModelStreamInferResponse"].SerializeToString), "ModelInfer": method("ModelInfer", infer), "ModelReady": method("ModelReady", ready),
+    "ModelMetadata": method("ModelMetadata", describe)})])
 print(server.add_insecure_port("127.0.0.1:0"), flush=True)
 server.start()
 sys.stdin.read()
@@ -91,9 +114,51 @@ def test_deadline(bench, url):
     assert (report.exchange.outcome, report.exchange.error_class) == (TIMED_OUT, "timeout-first-byte")
 
 
+def streamed(model, **more):
+    return spec(model, **more) | {"protocol": {"model": model, "stream": True}}
+
+
+def test_streams_and_their_faults(bench, url):
+    """Each answer is a token at its own instant; an error within, an end by status, a refusal and a stream without outputs have their classes."""
+    tokens = {"m": 5, "breaks": 2, "stops": 2, "refused": 0, "mute": 0}
+    classes = {"m": "", "breaks": "wrong-content", "stops": "http-5xx", "refused": "shed", "mute": "wrong-content"}
+    b = bench("kserve_grpc_users", url, {"requests": [streamed(model) for model in tokens]})
+    for model, count in tokens.items():
+        (report,) = b.run(model, k=3)
+        x = report.exchange
+        assert (x.error_class, x.tokens_out) == (classes[model], count)
+        assert len(report.context["inter_token_ns"]) == max(0, count - 1)
+        assert x.sent_ns < x.done_ns
+        if count:
+            assert x.sent_ns + 25e6 < x.first_byte_ns == x.first_token_ns < x.done_ns
+            assert all(25e6 < gap < 1e9 for gap in report.context["inter_token_ns"])
+
+
+def test_deadline_of_a_stream(bench, url):
+    """It is total: the third token comes too late, and what came before it is kept."""
+    b = bench("kserve_grpc_users", url, {"requests": [streamed("m", deadline_s=0.08)]})
+    (report,) = b.run("m")
+    assert (report.exchange.outcome, report.exchange.error_class) == (TIMED_OUT, "timeout-body")
+    assert report.exchange.tokens_out <= 3
+
+
+@pytest.mark.parametrize(
+    ("protocol", "fault"),
+    [
+        ({"model": "m", "binary": True}, r"protocol\.binary is unknown"),
+        ({"model": "m", "stream": "yes"}, r"protocol\.stream: found 'yes'"),
+        ({}, r"protocol\.model is missing"),
+    ],
+)
+def test_wrong_settings(bench, url, protocol, fault):
+    """Found before anything is asked of the server."""
+    with pytest.raises(UsageError, match=fault):
+        bench("kserve_grpc_users", url, {"requests": [spec("m") | {"protocol": protocol}]})
+
+
 def test_event_loop_runs_on(bench, url):
     """Ten calls of 50 ms at once: other greenlets run meanwhile (without init_gevent the loop would stand still)."""
-    b = bench("kserve_grpc_users", url, {"requests": [spec("m")]})
+    b = bench("kserve_grpc_users", url, {"requests": [streamed("m"), spec("m2")]})
     b.run("m")
     beats = []
 
@@ -105,6 +170,8 @@ def test_event_loop_runs_on(bench, url):
     heart = gevent.spawn(beat)
     cls = type(b.user)
     users = [cls(b.environment) for _ in range(10)]
+    for user, request in zip(users, b.requests.values(), strict=False):
+        user.arrival = Arrival(1, 0, 0, request)
     calls = [gevent.spawn(next(iter(cls.tasks)), user) for user in users]
     gevent.joinall(calls, raise_error=True)
     heart.kill()
@@ -134,10 +201,8 @@ def test_absent_model_and_absent_server(bench, url):
 )
 def test_status_to_class(code, details, error_class):
     """gRPC says UNAVAILABLE for three different things; the words tell them apart."""
-    from locustfiles import kserve_grpc_users
-
     exchange = Exchange(0)
-    kserve_grpc_users.classify(exchange, code, details)
+    grpc_calls.classify(exchange, code, details)
     assert exchange.error_class == error_class
 
 

@@ -55,3 +55,31 @@ def test_counts_and_times_agree_with_the_servers(triton, tmp_path, capsys, users
     assert service_ms.mean() >= server_ms
     assert service_ms.min() >= 10.5, "a batch of one takes 10.5 ms"
     assert success / executions > 1.0, "Poisson arrivals at 60/s meet"
+
+
+def test_a_decoupled_model_streams_over_grpc(triton, tmp_path, capsys):
+    """Every arrival is one success in Triton's own counter and has as many tokens as it asked for; the first comes with the prompt's 50 ms
+    behind it, the rest 10 ms apart, each when it was sent."""
+    before = metric(triton["metrics"], "nv_inference_request_success", 'model="streamy"')
+    of = scenario(f"grpc://{triton['grpc']}", "kserve_grpc", model="streamy", stream=True)
+    of["arrivals"] = {"rate": "10/s", "spacing": "poisson"}
+    of["requests"][0]["payload"] = {"tensors": [{"name": "tokens", "shape": [1], "datatype": "INT32", "low": 5, "high": 31}]}
+    _, manifest, rows = truetail_run(tmp_path, of)
+    success = metric(triton["metrics"], "nv_inference_request_success", 'model="streamy"') - before
+    ledger = manifest["ledger"]
+    assert ledger["scheduled"] == ledger["sent"] == ledger["ok"] == len(rows) == success
+    tokens = np.array([row["tokens_out"] for row in rows])
+    assert tokens.min() >= 5
+    assert len(set(tokens)) > 5, "so many variants of the request"
+    first_ms = np.array([row["first_token_ns"] - row["sent_ns"] for row in rows]) / 1e6
+    rest_ms = np.array([row["done_ns"] - row["first_token_ns"] for row in rows]) / 1e6
+    beyond_ms = rest_ms - 10 * (tokens - 1)
+    with capsys.disabled():
+        print(
+            f"\nstreamy: n {len(rows)}, first token min {first_ms.min():.1f}, p50 {np.median(first_ms):.1f} ms (50 for the prompt); "
+            f"the rest beyond 10 ms a token: p50 {np.median(beyond_ms):.2f}, max {beyond_ms.max():.1f} ms"
+        )
+    assert first_ms.min() >= 50
+    assert np.median(first_ms) < 80
+    assert beyond_ms.min() > -10
+    assert np.median(beyond_ms) < 10, "a client that waits for the whole would see the first token with the last"
