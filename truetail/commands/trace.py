@@ -164,7 +164,7 @@ def _table(figures: Mapping[str, Any], inspection: Inspection) -> Iterator[str]:
     hour = figures["on_the_hour"]
     if hour is not None:
         ratio = _figure(hour["minute_0_over_others"])
-        yield f"  on the hour  minute 0 has {ratio} times the others; busiest minute {hour['busiest_minute']} ({hour['busiest_share']:.1%})"
+        yield f"  on the hour  minute 0 has {ratio} times the others; busiest is minute {hour['busiest_minute']} of the hour ({hour['busiest_share']:.1%})"
     if figures["sessions"]:
         yield f"  sessions     {figures['sessions']}, in {figures['in_session_share']:.1%} of the rows"
     for name, sizes in figures["sizes"].items():
