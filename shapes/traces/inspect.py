@@ -225,7 +225,9 @@ class Inspection:
             )
         hour = self.on_the_hour()
         if hour is not None:
-            found.append("bursts on the hour: minute 0 is far above the others" if hour["burst"] else "no burst at minute 0 of the hours")
+            found.append(
+                "bursts on the hour: minute 0 is far above the others" if hour["burst"] else "no burst at minute 0 of the hours"
+            )
         if self.counts[1].values is None:
             found.append(f"too long for counts per second (more than {MOST_BINS} s)")
         return found

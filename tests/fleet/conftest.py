@@ -26,9 +26,13 @@ class Host:
 
     def __init__(self, prefix, number, bridge):
         self.name, self.address, self.bridge_end = f"{prefix}{number}", f"{NET}.{number + 1}", f"{prefix}v{number}"
+        self.bridge, self._link = bridge, None
         sh("ip", "netns", "add", self.name)
         sh("ip", "link", "add", self.bridge_end, "type", "veth", "peer", "name", "eth0", "netns", self.name)
-        sh("ip", "link", "set", self.bridge_end, "master", bridge, "up")
+        self._plug()
+
+    def _plug(self):
+        sh("ip", "link", "set", self.bridge_end, "master", self.bridge, "up")
         self.inside("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         self.inside("ip", "link", "set", "eth0", "up")
         self.inside("ip", "link", "set", "lo", "up")
@@ -46,7 +50,24 @@ class Host:
     def heal(self):
         sh("ip", "link", "set", self.bridge_end, "up")
 
+    def emulate(self, *settings):
+        """From now on over tests/fleet/link.py instead of a wire; ``settings`` as :meth:`link` takes them."""
+        sh("ip", "link", "del", self.bridge_end)
+        command = [sys.executable, str(HERE / "link.py"), self.name, self.bridge_end]
+        self._link = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        assert self._link.stdout.readline() == "ready\n"
+        self._plug()
+        self.link(*settings)
+
+    def link(self, delay_s=0.0, jitter_s=0.0, loss=0.0, back_s=None):
+        """Delay from the host (and to it: ``back_s``, the same when None), jitter of both, share of frames lost."""
+        self._link.stdin.write(f"{delay_s} {jitter_s} {loss} {delay_s if back_s is None else back_s}\n")
+
     def remove(self):
+        if self._link is not None:
+            self._link.stdin.close()
+            self._link.wait(10)
+            self._link.stdout.close()
         sh("ip", "netns", "del", self.name, check=False)
 
 
