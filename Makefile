@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SCENARIO ?= scenarios/smoke.yaml
 
-.PHONY: help setup demo story fidelity test test-slow test-swarm test-theory test-fleet test-browser test-real test-gpu lint types contracts bench bench-quick clean
+.PHONY: help setup demo story fidelity test test-slow test-swarm test-theory test-fleet test-soak test-browser test-real test-gpu lint types contracts bench bench-quick clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -28,7 +28,7 @@ fidelity: $(READY)  ## production stand-in recorded, then replayed fixed, Poisso
 	$(BIN)/python benchmarks/fidelity.py
 
 test: $(READY)  ## the tests, without those behind a marker of their own target
-	$(BIN)/python -m pytest -m "not slow and not theory and not fleet and not browser and not real and not gpu"
+	$(BIN)/python -m pytest -m "not slow and not theory and not fleet and not browser and not real and not soak and not gpu"
 
 test-slow: $(READY)  ## the longer tests of every room
 	$(BIN)/python -m pytest -m slow --timeout 1800
@@ -41,6 +41,9 @@ test-theory: $(READY)  ## minutes of measuring through the swarm, against queuei
 
 test-fleet: $(READY)  ## hosts as network namespaces; needs root and iproute2
 	$(BIN)/python -m pytest -m fleet --timeout 1800
+
+test-soak: $(READY)  ## half an hour at 500/s: memory of master and workers
+	$(BIN)/python -m pytest -m soak --timeout 3600
 
 test-browser: $(READY)  ## pages in headless Chromium
 	$(BIN)/python -m pytest -m browser --timeout 600

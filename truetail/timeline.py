@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ MOST = 120
 """Windows of the whole run: two hours at 64 s."""
 
 Cells = NDArray[np.int64]
+AnyCells = NDArray[np.integer[Any]]
+WHERE, COUNTS = np.uint16, np.uint32
+"""Hundreds of windows are held, each of up to thousands of cells: 6 bytes a cell, where 16 would cost megabytes more as a run goes on."""
 
 
 @dataclass(slots=True)
@@ -75,7 +79,7 @@ def cell_after(limit_ns: int) -> int:
 
 
 def percentiles_ns(
-    where: Cells, counts: Cells, n: int, max_ns: int, ppms: Iterable[int] = PPMS, infinite: int = 0
+    where: AnyCells, counts: AnyCells, n: int, max_ns: int, ppms: Iterable[int] = PPMS, infinite: int = 0
 ) -> list[int | None]:
     """Nearest-rank percentiles of sparse cells, as the tops of their cells, never above ``max_ns``; None: no data, or never answered."""
     total = n + infinite
@@ -95,8 +99,8 @@ def percentiles_ns(
 class Delta:
     """What one series gained within a window: sparse cells. ``max_ns`` bounds the window's maximum (the run's so far)."""
 
-    where: Cells
-    counts: Cells
+    where: AnyCells
+    counts: AnyCells
     n: int
     max_ns: int
     ns: list[int | None] = field(init=False)
@@ -109,12 +113,12 @@ class Delta:
         """The difference of two cumulative merges. A fleet's counts only grow, so no cell is negative."""
         cells = after.cells if before is None else after.cells - before.cells
         where = np.flatnonzero(cells)
-        return cls(where, cells[where], after.n - (before.n if before else 0), after.max_ns)
+        return cls(where.astype(WHERE), cells[where].astype(COUNTS), after.n - (before.n if before else 0), after.max_ns)
 
     def plus(self, later: Delta) -> Delta:
         """Both windows as one."""
         where, inverse = np.unique(np.concatenate((self.where, later.where)), return_inverse=True)
-        counts = np.zeros(len(where), np.int64)
+        counts = np.zeros(len(where), COUNTS)
         np.add.at(counts, inverse, np.concatenate((self.counts, later.counts)))
         return Delta(where, counts, self.n + later.n, max(self.max_ns, later.max_ns))
 
