@@ -31,7 +31,7 @@ class Line:
 
 @dataclass
 class LedgerCheck:
-    """The ledger from the records, and every way in which it does not balance."""
+    """The ledger from the records, and every way in which it does not balance. ``notes``: what a dead worker told of and never recorded."""
 
     fleet: Line
     workers: list[Line]
@@ -41,6 +41,7 @@ class LedgerCheck:
     missing_k: list[int] = field(default_factory=list)
     doubled_k: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def balanced(self) -> bool:
@@ -69,6 +70,7 @@ def check(run: Run) -> LedgerCheck:
     )  # fmt: skip
     found.faults += _number_faults(found) or _law_faults(found.fleet)
     found.faults += _manifest_faults(run, found)
+    found.notes += _untold(run, found)
     return found
 
 
@@ -153,30 +155,45 @@ def _law_faults(line: Line) -> list[str]:
 
 
 def _manifest_faults(run: Run, found: LedgerCheck) -> list[str]:
-    """What the manifest says against the records. A dead worker's last word is older than its records, so only 'at least' holds."""
+    """What the manifest says against the records, of workers that left a last word."""
     faults: list[str] = []
     lines = {line.label: line for line in found.workers}
     total = run.manifest.ledger
     if total is not None:
         faults += _law_faults(Line("run.json", total.model_dump(), 0))
     for worker in run.manifest.workers:
-        if worker.ledger is None or worker.name not in lines:
-            continue
-        final = worker.state in ("drained", "stopped")
-        faults += [f"{worker.name}: {fault}" for fault in _differences(worker.ledger, lines[worker.name].counts, final)]
+        if worker.ledger is not None and worker.name in lines and worker.state in ("drained", "stopped"):
+            faults += [f"{worker.name}: {fault}" for fault in _differences(worker.ledger, lines[worker.name].counts)]
     if (
         total is not None
         and run.manifest.state == "ended"
         and all(w.state in ("drained", "stopped") for w in run.manifest.workers)
     ):
-        faults += [f"fleet: {fault}" for fault in _differences(total, found.fleet.counts, final=True)]
+        faults += [f"fleet: {fault}" for fault in _differences(total, found.fleet.counts)]
     return faults
 
 
-def _differences(told: Ledger, counted: Mapping[str, int], final: bool) -> list[str]:
-    names = COLUMNS if final else ("sent", "dropped")
+def _untold(run: Run, found: LedgerCheck) -> list[str]:
+    """A dead worker was heard of more requests than it has records: it died with them in flight, or before they were on disk or shipped.
+
+    They count as lost, so the ledger balances; here they are named.
+    """
+    lines = {line.label: line for line in found.workers}
+    notes = []
+    for worker in run.manifest.workers:
+        if worker.ledger is None or worker.name not in lines or not _dead(worker.state):
+            continue
+        short = (
+            worker.ledger.sent + worker.ledger.dropped - lines[worker.name].counts["sent"] - lines[worker.name].counts["dropped"]
+        )
+        if short > 0:
+            notes.append(f"{worker.name}: its last word told of {short} requests sent that have no record; they count as lost")
+    return notes
+
+
+def _differences(told: Ledger, counted: Mapping[str, int]) -> list[str]:
     return [
         f"run.json says {name} {value}, the records say {counted[name]}"
-        for name in names
-        if (value := getattr(told, name)) != counted[name] and (final or value > counted[name])
+        for name in COLUMNS
+        if (value := getattr(told, name)) != counted[name]
     ]

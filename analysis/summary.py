@@ -62,7 +62,7 @@ def summarise(result: Result) -> Summary:
 def _ledger(result: Result) -> dict[str, Any]:
     found = result.ledger
     return {
-        "balanced": found.balanced, "faults": found.faults, "fleet": dict(found.fleet.counts),
+        "balanced": found.balanced, "faults": found.faults, "notes": found.notes, "fleet": dict(found.fleet.counts),
         "missing": found.missing, "doubled": found.doubled, "unknown": found.unknown, "missing_k": found.missing_k, "doubled_k": found.doubled_k,
         "workers": {line.label: dict(line.counts) | {"missing": line.missing} for line in found.workers},
     }  # fmt: skip

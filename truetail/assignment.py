@@ -26,7 +26,7 @@ class Assignment:
             raise ValueError("the scenario arrived damaged: its sha256 differs")
         scenario = self.scenario
         self.schedule = Schedule(scenario["arrivals"], scenario["duration_s"], scenario["seed"]["schedule"], plan["epoch_wall_s"])
-        self.share = Share(slot=plan["slot"], n_slots=plan["n_slots"])
+        self.share = Share.model_validate(plan["share"])
         self.target_url = str(plan["target_url"])
         self.has_shared_folder = shares_folder(plan["folder"], plan["run_id"])
         self.folder = Path(plan["folder"]) if self.has_shared_folder else Path(tempfile.mkdtemp(prefix="truetail-"))
@@ -51,6 +51,10 @@ class Assignment:
         """How many arrivals a share has. Walks the whole schedule: call it off the event loop."""
         blocks = self.schedule.slot_blocks(share.slot, share.n_slots)
         return sum(int(share.mask(block.ks, block.offsets_ns).sum()) for block in blocks)
+
+    def end_ns(self) -> int:
+        """The last arrival of the whole schedule. Walks it: call it off the event loop."""
+        return max((int(block.offsets_ns[-1]) for block in self.schedule.blocks() if len(block.offsets_ns)), default=0)
 
     def seconds(self, name: str) -> float:
         """A duration of the scenario, by its key without ``_s``."""

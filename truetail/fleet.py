@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from truetail.histogram import Histogram
 from truetail.messages import Drained, Hello, Planned, Snapshot, WarmedUp
-from truetail.share import Share
+from truetail.share import NEVER_NS, Share
 
 
 class State(StrEnum):
@@ -27,12 +27,13 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Member:
-    """One worker and its slot."""
+    """One worker and its slot; one that ``joined`` late has the next number, and no arrivals until a generation gives it some."""
 
     client_id: str
     hello: Hello
     slot: int
     shares: list[Share]
+    joined: bool = False
     state: State = State.HELLO
     planned: Planned | None = None
     warm_up: WarmedUp | None = None
@@ -72,13 +73,18 @@ class Fleet:
         """Members in the order of their slots."""
         return sorted(self.members.values(), key=lambda member: member.slot)
 
-    def hello(self, client_id: str, hello: Hello) -> Member | str:
-        """Seat a worker; the same member again for a repeated hello; a refusal in words otherwise."""
+    def hello(self, client_id: str, hello: Hello, late: bool = False) -> Member | str:
+        """Seat a worker; the same member again for a repeated hello; a refusal in words otherwise. ``late``: with an empty share."""
         known = self.members.get(client_id)
         if known is not None:
             return known
         if any(member.hello.name == hello.name for member in self.members.values()):
             return f"a worker named {hello.name} is already in the fleet; names must differ"
+        if late:
+            empty = Share(slot=0, n_slots=self.n_slots).divided(1, NEVER_NS)
+            slot = max(member.slot for member in self.members.values()) + 1
+            joined = self.members[client_id] = Member(client_id, hello, slot, empty, joined=True)
+            return joined
         free = set(range(self.n_slots)) - {member.slot for member in self.members.values()}
         if not free:
             return f"the fleet of {self.n_slots} is complete; {hello.name} is refused"
@@ -89,7 +95,7 @@ class Fleet:
     @property
     def complete(self) -> bool:
         """Every slot has a worker."""
-        return len(self.members) == self.n_slots
+        return len(self.members) >= self.n_slots
 
     def all_at_least(self, state: State) -> bool:
         """Every slot has a worker, and each has come as far as ``state`` (or is lost)."""

@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import gevent
 from locust.env import Environment
 from pydantic import ValidationError
 
@@ -64,9 +65,12 @@ class Inbox:
         hello = self._parsed(Hello, msg)
         if hello is None:
             return
-        seated = self._fleet.hello(msg.node_id, hello)
+        new = msg.node_id not in self._fleet.members
+        seated = self._fleet.hello(msg.node_id, hello, late=self._master.takes_in)
         if isinstance(seated, str):
             self._refuse(seated)
+        elif seated.joined and new:
+            gevent.spawn(self._master.take_in, seated)
 
     def _on_pong(self, environment: Environment, msg: Any, **_: Any) -> None:
         pong = self._parsed(Pong, msg)
@@ -77,7 +81,9 @@ class Inbox:
         planned = self._parsed(Planned, msg)
         if planned is not None and self._member(msg):
             fault = self._fleet.planned(msg.node_id, planned, self._master.digest, self._master.count)
-            if fault:
+            if fault and self._fleet.members[msg.node_id].joined:
+                self._refuse(fault)
+            elif fault:
                 reason = "scenario" if planned.refused else "error" if planned.fault else "schedule-mismatch"
                 self._master.stop(reason, fault)
 

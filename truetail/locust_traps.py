@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any
 
 import locust.runners
 import locust.stats
 from locust import argument_parser
-from locust.runners import MasterRunner
+from locust.runners import STATE_RUNNING, MasterRunner, WorkerNode
 
 from truetail.fast_keepalive import mend as mend_keepalive
 
@@ -22,6 +23,46 @@ def three_digits(response_time: float) -> float:
     if response_time >= 100:
         return float(round(response_time))
     return round(response_time, 1 if response_time >= 10 else 2)
+
+
+def keep_pool(runner: Any) -> None:
+    """Once the pool is filled the master spawns no more: a worker that joins late would make Locust take users from the others."""
+    if isinstance(runner, MasterRunner):
+        runner.start = _keep  # type: ignore[method-assign]
+
+
+def free_pool(runner: Any) -> None:
+    """The run is over: a next one may fill its pool."""
+    vars(runner).pop("start", None)
+
+
+def _keep(*_: Any, **__: Any) -> None:
+    """In place of MasterRunner.start."""
+
+
+def spawn_pool(runner: MasterRunner, client_id: str, pool: int) -> None:
+    """Give one worker a pool of its own, in the classes' proportions, and leave the others' as they are."""
+    environment = runner.environment
+    node = WorkerNode(client_id)
+    dispatcher = environment.dispatcher_class(worker_nodes=[node], user_classes=runner.user_classes)
+    dispatcher.new_dispatch(target_user_count=pool, spawn_rate=pool)
+    users: dict[str, int] = {}
+    for dispatched in dispatcher:
+        users = dispatched[client_id]
+    spawn = {
+        "timestamp": time.time(), "user_classes_count": users, "host": environment.host, "stop_timeout": environment.stop_timeout,
+        "parsed_options": vars(environment.parsed_options) if environment.parsed_options else {},
+    }  # fmt: skip
+    runner.send_message("spawn", spawn, client_id)
+
+
+def has_pool(runner: MasterRunner, client_id: str) -> bool:
+    """Whether a worker has said that its users are made; it is told then, as after a start, that the fleet's are."""
+    node = runner.clients.get(client_id)
+    if node is None or node.state != STATE_RUNNING:
+        return False
+    runner.send_message("spawning_complete", {"user_count": node.user_count}, client_id)
+    return True
 
 
 def mend(runner: Any) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import gevent
 import numpy as np
 from gevent.event import Event
+from gevent.lock import Semaphore
 
 from shapes.schedule import Schedule
-from truetail import manifest, messages, plugin, warm_up
+from truetail import locust_traps, manifest, messages, plugin, warm_up
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
@@ -63,6 +64,7 @@ class MasterRole:
         self.count = 0
         self._epoch_wall_ns = 0
         self._written = False
+        self._joining = Semaphore()
 
     # -- begin ------------------------------------------------------------------------------------------------------
 
@@ -186,8 +188,7 @@ class MasterRole:
             "scenario": self.scenario,
             "run_id": self.document["run_id"],
             "sha256": self.document["scenario_sha256"],
-            "slot": member.slot,
-            "n_slots": self.fleet.n_slots,
+            "share": member.shares[0].model_dump(),
             "epoch_wall_s": self._epoch_wall_ns / 1e9,
             "folder": str(self.folder.resolve()),
             "target_url": self._engine.target_url,
@@ -204,16 +205,44 @@ class MasterRole:
         self.epoch_mono_ns = time.monotonic_ns() + lead_ns
         self.document["epoch_wall_ns"] = time.time_ns() + lead_ns
         for member in self.fleet.by_slot:
-            self._runner.send_message(
-                messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id
-            )
-            member.state = State.RUNNING
-            member.heard_at_ns = self.epoch_mono_ns
+            self._send_go(member)
+        locust_traps.keep_pool(self._runner)
         self.document["state"] = "running"
         self._write()
         self.event(
             "epoch", f"{self.count} arrivals planned over {self.scenario['duration_s']:g} s on {self.fleet.n_slots} workers"
         )
+
+    def _send_go(self, member: Member) -> None:
+        self._runner.send_message(messages.GO, {"epoch_mono_ns": self.epoch_mono_ns + member.clock_offset_ns}, member.client_id)
+        member.state = State.RUNNING
+        member.heard_at_ns = max(time.monotonic_ns(), self.epoch_mono_ns)
+
+    @property
+    def takes_in(self) -> bool:
+        """Whether a worker that says hello now joins a run under way."""
+        running = self.document["state"] == "running" and not self.stop_reason and not self.finished
+        return running and bool(self.scenario["fleet"]["join"] == "next-generation")
+
+    def take_in(self, member: Member) -> None:
+        """The muster of a worker that comes late. It stands by with an empty share: the next generation counts it among the living.
+
+        What fails here concerns this worker alone: it is lost before it has had anything to send, and the run goes on.
+        """
+        with self._joining:  # the clock exchange is with one worker at a time
+            self._exchange_clock(member)
+        self._send_plan(member)
+        patience_s = self.scenario["fleet"]["muster_s"]
+        planned = self._wait(lambda: member.state is State.PLANNED, time.monotonic() + patience_s)
+        if planned:
+            locust_traps.spawn_pool(self._runner, member.client_id, int(self.scenario["pool"]))
+            self._wait(lambda: locust_traps.has_pool(self._runner, member.client_id), time.monotonic() + patience_s)
+        if not planned or not self._wait(lambda: member.state is State.POOLED, time.monotonic() + patience_s):
+            self.event("join-failed", f"{member.hello.name} has not come through its muster", worker=member.hello.name)
+            self.fleet.members.pop(member.client_id, None)
+            return
+        self._send_go(member)
+        self.event("joined", f"{member.hello.name} stands by for the next generation", worker=member.hello.name)
 
     def _watch(self) -> None:
         allowed_s = self.scenario["duration_s"] + self.scenario["drain_s"] + AFTER_DRAIN_S
@@ -278,7 +307,9 @@ class MasterRole:
         if self._written:
             return
         self._written = True
-        lost = any(member.state is State.LOST for member in self.fleet.members.values())
+        locust_traps.free_pool(self._runner)
+        # A late worker that was lost while it stood by took nothing with it.
+        lost = any(m.state is State.LOST and not (m.joined and not m.responsible_for) for m in self.fleet.members.values())
         self.document["state"] = "ended"
         self.document["stop_reason"] = self.stop_reason or ("worker-lost" if lost else "completed")
         self.document["ended_wall_ns"] = time.time_ns()

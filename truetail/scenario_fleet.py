@@ -18,8 +18,9 @@ class Fleet(Part):
         default="invalid",
         description="A worker is lost: the run goes on and is INVALID, or the others take over its future arrivals.",
     )
-    join: Literal["refuse"] = Field(
-        default="refuse", description="A worker that comes late is refused, and the refusal is an event."
+    join: Literal["refuse", "next-generation"] = Field(
+        default="refuse",
+        description="A worker that comes late is refused, or stands by until a lost worker's arrivals are divided anew.",
     )
     lease: SomeDuration = Field(default=5.0, description="A worker that hears no master for so long stops sending.")
     muster: SomeDuration = Field(default=30.0, description="How long the master waits for the workers at the start.")

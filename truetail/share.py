@@ -11,6 +11,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+NEVER_NS = 2**62
+"""An instant after every arrival: a share from here on is empty."""
+
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -40,6 +43,11 @@ class Share(BaseModel):
             keep &= (offsets_ns >= split.from_ns) & (turn % split.parts == split.index)
             turn = turn // split.parts
         return keep
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it begins after every arrival."""
+        return any(split.from_ns >= NEVER_NS for split in self.splits)
 
     def divided(self, parts: int, from_ns: int) -> list[Share]:
         """This share from an instant on, in so many disjoint parts whose union is the whole."""

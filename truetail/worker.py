@@ -54,6 +54,7 @@ class WorkerRole:
         self.name = name
         self._plan: dict[str, Any] | None = None
         self._slot_count = 0
+        self._stands_by_until_ns = 0
         self._ready = Event()
         self._dispatcher: Dispatcher | None = None
         self._warm_up = WarmUp((), 0.0)
@@ -129,6 +130,7 @@ class WorkerRole:
         pool = gevent.get_hub().threadpool
         digest = pool.apply(assigned.schedule.digest)
         self._slot_count = pool.apply(assigned.count, (assigned.share,))
+        self._stands_by_until_ns = pool.apply(assigned.end_ns) if assigned.share.is_empty else 0
         feed = assigned.feed(assigned.share)
         records = assigned.folder / "records"
         self._recorder = Recorder(records, self.name, int(assigned.seconds("warmup") * 1e9))
@@ -251,6 +253,7 @@ class WorkerRole:
             due += period_s
             gevent.sleep(max(0.0, due - time.monotonic()))
             if not self._ended:
+                self._flush_now()  # what a snapshot tells of is on disk, should this process be killed in the next instant
                 snapshot = self._snapshot()
                 self._snapshot_sent_ns[snapshot.seq] = time.monotonic_ns()
                 self._snapshot_sent_ns.pop(snapshot.seq - UNANSWERED, None)
@@ -299,7 +302,7 @@ class WorkerRole:
     def _watch_drain(self) -> None:
         dispatcher = self._dispatcher
         assert dispatcher is not None and self._assigned is not None
-        while not dispatcher.exhausted:
+        while not dispatcher.exhausted or (self._stands_by and not dispatcher.stopped):
             dispatcher.check_lease()
             gevent.sleep(0.02)
         if dispatcher.lapsed:
@@ -311,6 +314,12 @@ class WorkerRole:
                 deadline = min(deadline, time.monotonic() + INTERRUPT_DRAIN_S)
             gevent.sleep(0.02)
         self._end(dispatcher)
+
+    @property
+    def _stands_by(self) -> bool:
+        """Whether a worker that joined late may still be given arrivals."""
+        begun_ns = self._recorder.epoch_mono_ns if self._recorder is not None else 0
+        return self._stands_by_until_ns > 0 and time.monotonic_ns() < begun_ns + self._stands_by_until_ns
 
     def _end(self, dispatcher: Dispatcher) -> None:
         recorder = self._recorder

@@ -221,3 +221,16 @@ def test_each_kind_of_line(tmp_path: Path, line: str, met: bool) -> None:
     run = open_run(write_run(tmp_path / "run", plan, rows))
     (found,) = slo_lines.judge(run)
     assert found.met is met, found
+
+
+def test_what_a_dead_worker_told_of_and_never_recorded_is_named_and_balances(folder: Path) -> None:
+    """Killed with requests in flight, its last word counts more sent than there are records: lost, in the ledger and in a note."""
+    _state(folder, state="lost")
+    _records(folder, lambda rows: rows[:-3])
+    found = ledger.check(open_run(folder))
+    assert found.balanced, found.faults
+    assert found.fleet.counts["lost"] == 3
+    (note,) = found.notes
+    assert "3 requests" in note
+    _state(folder, state="drained")
+    assert not ledger.check(open_run(folder)).balanced, "a worker that drained cannot lose a record"

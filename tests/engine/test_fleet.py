@@ -153,3 +153,27 @@ def test_hostile_hellos_are_refused(data):
     """A worker's name becomes a file's name: only letters, digits, dot, dash and underscore."""
     with pytest.raises(ValueError, match="hello"):
         parse(Hello, data)
+
+
+def test_a_late_worker_stands_by_for_the_next_generation(fleet):
+    """Seated with an empty share and the next number; counted among the living when a slot is divided, and then it holds its part of it."""
+    late = fleet.hello("late", hello("late"), late=True)
+    assert (late.slot, late.joined, fleet.complete) == (2, True, True)
+    assert late.shares[0].is_empty
+    ks = np.arange(20)
+    assert not late.shares[0].mask(ks, ks * 10**9).any()
+    for member in fleet.members.values():
+        member.state = State.RUNNING
+    dead = fleet.lost("w1", 5 * 10**9)
+    given = fleet.redistribute(dead, 8 * 10**9, whole=False)
+    assert set(given) == {"w0", "late"}
+    mine = ks[ks % 2 == dead.slot]
+    taken = [mine[share.mask(mine, mine * 10**9)].tolist() for shares in given.values() for share in shares]
+    assert sorted(k for part in taken for k in part) == [k for k in mine.tolist() if k >= 8]
+    assert all(taken)
+
+
+def test_names_of_the_late_differ_too(fleet):
+    """Also from the lost: their records lie under that name."""
+    fleet.lost("w1", 1)
+    assert "already in the fleet" in fleet.hello("again", hello("w1"), late=True)

@@ -32,6 +32,7 @@ class Master:
         self.folder, self.digest, self.count = folder, DIGEST, 100
         self.fleet = Fleet(2)
         self.events, self.stops = [], []
+        self.takes_in = False
         self.clock = SimpleNamespace(pong=lambda seq, mono_ns: None)
 
     def event(self, kind, text, **fields):

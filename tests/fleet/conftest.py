@@ -1,5 +1,6 @@
 """A fleet on several hosts: network namespaces on a bridge, made and removed by the test. Load goes only between them."""
 
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from benchmarks import record_files
 
 HERE = Path(__file__).parent
 NET = "10.213.77"
+NUMBERS = itertools.count()
 
 
 def sh(*command, check=True):
@@ -96,6 +98,12 @@ class FleetRun:
             self.workers.append(self._start(host, f"w{i}", command, worker_env.get(i, {})))
         self._wait(self._begun, 90, "epoch")
 
+    def join(self, host, name, timeout_s=30):
+        """One more worker, late; returns when it stands by."""
+        command = [sys.executable, "-m", "truetail", "worker", str(self.tmp / "scenario.yaml"), "--master", self.hosts[0].address]
+        self._start(host, name, [*command, "--name", name])
+        self._wait(lambda: any(event["kind"] == "joined" for event in self.events), timeout_s, "join")
+
     def _start(self, host, name, command, env=None):
         wrap = (env or {}).pop("WRAP", []) if env else []
         log = (self.tmp / f"{name}.log").open("wb")
@@ -175,7 +183,8 @@ def hosts():
     """Five hosts on one bridge; removed whatever happens."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("network namespaces need root and iproute2")
-    prefix = f"tt{os.getpid() % 10000}"
+    # A new name each time: a namespace lives on for a moment after its deletion, and its devices' names with it.
+    prefix = f"tt{os.getpid() % 1000}x{next(NUMBERS)}n"
     bridge = f"{prefix}br"
     sh("ip", "link", "add", bridge, "type", "bridge")
     sh("ip", "link", "set", bridge, "up")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.fleet
@@ -56,6 +57,36 @@ def test_killed_worker(fleet, on_loss):
     late = rows[(rows["k"] % 4 == slot) & (rows["intended_ns"] > 12_000_000_000)]
     assert (len(late) > 100) == (on_loss == "repartition")
     assert (rows["sent_ns"] - rows["intended_ns"])[rows["sent_ns"] >= 0].max() < 1_500_000_000, "a burst of late ones"
+
+
+def test_late_worker_is_taken_in_at_the_next_generation(fleet, hosts):
+    """A fifth worker comes in mid-run and stands by, the others' pools untouched; when one is killed it is given its part of the rest."""
+    run = fleet(fleet=REPARTITION | {"join": "next-generation"}, duration="30s")
+    time.sleep(2)
+    run.join(hosts[0], "late")
+    time.sleep(2)
+    os.kill(run.pid_of("w1"), signal.SIGKILL)
+    ledger, rows = audit(run, 3)
+    assert ledger["lost"] > 0
+    took = {event["worker"] for event in run.events if event["kind"] == "took-over"}
+    assert took == {"w0", "w2", "w3", "late"}
+    (file,) = (run.folder / "records").glob("late*.parquet")
+    late = pq.read_table(file, columns=["k"])["k"].to_numpy()
+    slot = next(worker["slot"] for worker in run.manifest["workers"] if worker["name"] == "w1")
+    assert len(late) > 50
+    assert set((late % 4).tolist()) == {slot}
+    assert np.median(rows["sent_ns"] - rows["intended_ns"]) < 20_000_000
+
+
+def test_late_worker_is_refused_by_default(fleet, hosts):
+    """The refusal is an event; nothing changes for the others, whose pools Locust would have shrunk."""
+    run = fleet()
+    time.sleep(1)
+    with pytest.raises(AssertionError, match="join did not come"):
+        run.join(hosts[0], "late", 8)
+    ledger, rows = audit(run, 0)
+    assert ledger["ok"] == ledger["scheduled"] == len(rows)
+    assert any(event["kind"] == "message-refused" and "late" in event["text"] for event in run.events)
 
 
 @pytest.mark.parametrize("on_loss", ["invalid", "repartition"])
