@@ -223,8 +223,9 @@ def test_each_kind_of_line(tmp_path: Path, line: str, met: bool) -> None:
     assert found.met is met, found
 
 
-def test_what_a_dead_worker_told_of_and_never_recorded_is_named_and_balances(folder: Path) -> None:
+def test_what_a_dead_worker_told_of_and_never_recorded_is_named_and_balances(tmp_path: Path) -> None:
     """Killed with requests in flight, its last word counts more sent than there are records: lost, in the ledger and in a note."""
+    folder = made(tmp_path / "run")
     _state(folder, state="lost")
     _records(folder, lambda rows: rows[:-3])
     found = ledger.check(open_run(folder))
