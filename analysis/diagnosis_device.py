@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.diagnosis_evidence import NS, Evidence, Finding, Mask, Unmeasured, Window, field_of, shown, windows_where
+from analysis.diagnosis_evidence import NS, SETTLING, Evidence, Finding, Mask, Unmeasured, Window, field_of, shown, windows_where
 from analysis.diagnosis_outages import stalls
 from analysis.diagnosis_stages import STAGE_NEEDS
 from analysis.fit_batches import fit
@@ -16,7 +16,6 @@ SLOWER = 1.15
 """A device counts as slower from 15 % on."""
 FULL = 0.95
 JOIN_NS = 1_500_000_000
-COLD_FIRST = 200
 
 
 def _gauge_windows(series: Series, hot: Mask) -> list[Window]:
@@ -237,7 +236,7 @@ def cold_start(evidence: Evidence) -> Finding | Unmeasured | None:
 
 def _leading_slow(slowness: np.ndarray) -> int:
     """How many leading calls are slow: up to the last of the first 200 after which no block of 5 has a median above 1.5."""
-    head = slowness[: min(COLD_FIRST, len(slowness))]
+    head = slowness[: min(SETTLING, len(slowness))]
     blocks = [float(np.median(head[i : i + 5])) for i in range(0, len(head) - 4, 5)]
     count = 0
     for value in blocks:

@@ -27,6 +27,10 @@ Window = tuple[int, int]
 NS = 1e9
 FEWEST_REQUESTS = 200
 TAIL_PPM = 990_000
+LATE_SHARE = 0.2
+"""Of a wait: a generator that was late by this part of it was held up as well, and the wait may be its own."""
+SETTLING = 200
+"""A replica's requests after which it is not cold any more."""
 LEAST_LIFT = 1.3
 """How much more frequent a circumstance must be in the tail than in general to count as a cause."""
 
@@ -129,10 +133,19 @@ class Evidence:
 
     @cached_property
     def fit(self) -> fit_batches.BatchFit | None:
-        """t(b) as measured in this run; None where it cannot be told."""
+        """t(b) as measured in this run; None where it cannot be told.
+
+        Learnt without each replica's first requests where enough others are left: cold ones make the large batches, and a line
+        through them would take what is slow for what is usual.
+        """
         if "inference" not in self.stage_s:
             return None
-        return fit_batches.fit(self.rows["batch"][self.ok], self.stage_s["inference"][self.ok])
+        settled = self.ok & (_turn(self.rows["replica"]) >= SETTLING)
+        found = self._fit(settled) if settled.sum() >= 0.5 * self.ok.sum() else None
+        return found or self._fit(self.ok)
+
+    def _fit(self, mask: Mask) -> fit_batches.BatchFit | None:
+        return fit_batches.fit(self.rows["batch"][mask], self.stage_s["inference"][mask])
 
     @cached_property
     def slowness(self) -> Floats:
@@ -184,6 +197,15 @@ class Evidence:
     def matching(self, *endings: str) -> Mapping[str, Series]:
         """The series whose field (what follows the last ``.`` or ``:`` of the name, labels apart) begins with one of these."""
         return {name: series for name, series in self.series.items() if field_of(name).startswith(endings)}
+
+
+def _turn(ids: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Of each entry, how many equal ones stand before it."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    turn = np.empty(len(ids), dtype=np.int64)
+    turn[order] = np.arange(len(ids)) - np.searchsorted(ordered, ordered)
+    return turn
 
 
 def field_of(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.diagnosis_evidence import NS, Evidence, Finding, Unmeasured, Window, shown
+from analysis.diagnosis_evidence import LATE_SHARE, NS, Evidence, Finding, Unmeasured, Window, shown
 from truetail.records import FAILED, OK
 
 LEAST_STALL_S = 0.05
@@ -14,7 +14,11 @@ LEAST_ABSENCE_S = 0.5
 
 def pauses(evidence: Evidence) -> Finding | Unmeasured | None:
     """The whole process stood still: nothing finished although requests were inside, and new ones were not even read."""
-    windows = [window for window in stalls(evidence) if not generator_stalled(evidence, window)]
+    windows = [
+        window
+        for window in stalls(evidence)
+        if not generator_stalled(evidence, window) and not processing_fills(evidence, window)
+    ]
     if not windows:
         return None
     lengths = np.array([(b - a) / NS for a, b in windows])
@@ -83,7 +87,19 @@ def generator_stalled(evidence: Evidence, window: Window) -> bool:
     rows = evidence.rows
     first, last = np.searchsorted(rows["intended_ns"], [low, high])
     late = rows["sent_ns"][first:last] - rows["intended_ns"][first:last]
-    return bool(len(late) and late.max() >= 0.2 * (high - low))
+    return bool(len(late) and late.max() >= LATE_SHARE * (high - low))
+
+
+def processing_fills(evidence: Evidence, window: Window) -> bool:
+    """Whether the usual pre- or postprocessing of those who were inside, one after the other, takes half of the window or more:
+    then the process did not stand still, it computed for them, and everyone else waited."""
+    low, high = window
+    rows = evidence.rows
+    inside = (rows["sent_ns"] < high) & (rows["done_ns"] >= high) & (rows["sent_ns"] >= low - (high - low))
+    usual_s = max(
+        (float(np.nanmedian(evidence.stage_s[s])) for s in ("preprocess", "postprocess") if s in evidence.stage_s), default=0.0
+    )
+    return bool(inside.sum() * usual_s >= 0.5 * (high - low) / NS)
 
 
 def _period_s(windows: list[Window]) -> float:

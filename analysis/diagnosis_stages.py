@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.diagnosis_evidence import Evidence, Finding, Unmeasured
+from analysis.diagnosis_evidence import LATE_SHARE, Evidence, Finding, Unmeasured
 
 LEAST_STAGE_S = 0.002
 """A stage of less than 2 ms is nobody's tail, whatever its share."""
@@ -48,11 +48,13 @@ def cpu_bound(evidence: Evidence) -> Finding | Unmeasured | None:
 
 
 def network(evidence: Evidence) -> Finding | Unmeasured | None:
-    """Client time that no server stage accounts for."""
+    """Client time that no server stage accounts for, while the generator itself was not held up."""
     if not evidence.tells_stages:
         return Unmeasured("network", STAGE_NEEDS)
     outside = evidence.stage_s["outside"]
-    share, typical, slow = evidence.stage_share("outside"), float(np.nanmedian(outside)), tail_mean(evidence, "outside")
+    typical, slow = float(np.nanmedian(outside)), tail_mean(evidence, "outside")
+    own = _read_late_share(evidence)
+    share = evidence.stage_share("outside") - own
     if share < 0.25 or slow < 2 * LEAST_STAGE_S:
         return None
     connect = evidence.rows["connect_us"][evidence.tail & evidence.ok] / 1e6
@@ -64,10 +66,22 @@ def network(evidence: Evidence) -> Finding | Unmeasured | None:
         [
             f"outside: median {ms(typical)}, mean {ms(slow)} above p99, {share:.0%} of the tail's time",
             f"of the tail's time {connecting:.0%} is setting up connections",
+            *([f"{own:.0%} more while the generator itself was late: not counted"] if own >= 0.01 else []),
         ],
         "Measure from beside the server; look at the ingress, TLS, connection reuse, and the server's accept queue.",
         plot=["outside"],
     )
+
+
+def _read_late_share(evidence: Evidence) -> float:
+    """The share of the tail's time outside the stages in which the generator was held up: what was due while a request was out was
+    sent late, by a fifth of the request's time outside or more, so its answer may have lain there unread."""
+    rows, mine = evidence.rows, np.flatnonzero(evidence.tail & evidence.ok)
+    outside, lateness = np.nan_to_num(evidence.stage_s["outside"]), evidence.stage_s["lateness"]
+    first, last = (np.searchsorted(rows["intended_ns"], rows[end][mine]) for end in ("sent_ns", "done_ns"))
+    late = np.array([lateness[a:b].max(initial=0.0) for a, b in zip(first, last, strict=True)])
+    held = late >= LATE_SHARE * outside[mine]
+    return float(np.maximum(outside[mine][held], 0).sum() / max(evidence.response_s[mine].sum(), 1e-12))
 
 
 def dependency(evidence: Evidence) -> Finding | Unmeasured | None:

@@ -76,11 +76,18 @@ def serve(
     there = sent + way + service.network[0] + rng.uniform(0, 1, n) * service.network[1]
     entered = np.array([service.awake(t) for t in there])
     pre = rng.uniform(50e-6, 150e-6, n) + service.preprocess
+    came, loop_free = np.sort(entered), np.zeros(n)
     if service.preprocess and service.on_loop:  # one at a time: waiting for the loop is outside the stages
         free = 0.0
-        for i in np.argsort(entered):
+        for rank, i in enumerate(np.argsort(entered)):
             entered[i] = max(entered[i], free)
-            free = entered[i] + pre[i]
+            loop_free[rank] = free = entered[i] + pre[i]
+
+    def loop(at: float) -> float:
+        """When the event loop comes to what is ready at ``at``: after those who came before."""
+        rank = np.searchsorted(came, at, "right") - 1
+        return max(at, float(loop_free[rank])) if rank >= 0 else at
+
     dependency = np.where(rng.random(n) < service.dependency[0], service.dependency[1] * rng.uniform(0.8, 1.2, n), 0.0)
     queued = entered + pre + dependency
     sizes = np.where(rng.random(n) < service.oversized[0], service.oversized[1], 1.0)
@@ -98,7 +105,7 @@ def serve(
         own = owner >= 0
         k = owner[own]
         refused[k] = False
-        sent_back = np.array([service.awake(t) for t in ends[own] + 50e-6])
+        sent_back = np.array([service.awake(loop(t)) for t in ends[own] + 50e-6])
         back = sent_back + way[k]
         records["done_ns"][k] = np.rint(back * 1e9)
         records["replica"][k], records["batch"][k] = replica + 1, batch[own]

@@ -182,6 +182,28 @@ def test_a_machine_that_stands_still_is_not_the_services_fault():
     assert any("90% busy" in text for text in causes[0].evidence)
 
 
+def test_a_machine_that_stands_still_is_not_the_network():
+    """150 ms in which the generator is held up and what comes back is read late: time outside the stages, but not the network's."""
+    arrivals = poisson(400, 15)
+    stalled = (arrivals >= 20) & (arrivals < 20.15)
+    records = sim.serve(Service(), arrivals, 15, late_s=np.where(stalled, 0.02, 0.0002))
+    around = (arrivals >= 19.98) & (arrivals < 20.15)
+    records["done_ns"][around] += 40_000_000  # the answers lie there; the generator does not come to read them
+    assert "network" not in {finding.cause for finding in diagnose(Evidence(records)).findings}
+    records = sim.serve(Service(), arrivals, 15)
+    records["done_ns"][(arrivals >= 20) & (arrivals < 22)] += 40_000_000  # the same, with a generator that was on time all along
+    assert diagnose(Evidence(records)).findings[0].cause == "network"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cold_start_is_found_though_only_then_batches_are_large(seed):
+    """At 50/s a replica only its cold phase makes large batches: what is usual is learnt from the time after it."""
+    records = sim.serve(Service(cold=(100, 5.0), replicas=2), poisson(100, seed, 18.0), seed)
+    first = diagnose(Evidence(records)).findings[0]
+    assert first.cause == "cold-start"
+    assert first.share > 0.5
+
+
 def test_what_is_not_measured_is_said():
     """Without stages, replicas and series the rules that need them say so, and accuse no one."""
     records = sim.serve(Service(tells=False), poisson(200, 2), 2)
