@@ -120,7 +120,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--metrics-port", type=int, default=0, help="own /metrics on 127.0.0.1: 0 any free port (default), -1 none")
     add("--epoch-file", type=Path, metavar="FILE", help="where epoch_wall_ns will appear (default RUN_DIR/run.json)")
     add("--duration", type=duration_ns, metavar="TIME", help="end after this long (default: never)")
-    add("--exit-with-parent", action="store_true", help="end when the parent process ends, or closes the pipe on stdin")
+    add(
+        "--exit-with-parent",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="PID",
+        help="end when the parent process ends, or closes the pipe on stdin; with a PID also if that ended before this one looked",
+    )
     args = parser.parse_args(arguments)
     if not -1 <= args.metrics_port <= 65535:
         parser.error(f"argument --metrics-port: found {args.metrics_port}, expected -1 to 65535")

@@ -57,7 +57,7 @@ class Sidecar:
         self.gpus_found = threading.Event()
         self.epoch_file: Path = args.epoch_file or self.out / "run.json"
         self.epoch_wall_ns: int | None = None
-        self.parent = os.getppid()
+        self.parent: int = args.exit_with_parent or os.getppid()
         self._anchor_at_ns = self._epoch_at_ns = 0
         self._complained: dict[int, str] = {}
 
@@ -107,7 +107,7 @@ class Sidecar:
             if self.epoch_wall_ns is not None:
                 for journal in self._journals():
                     journal.append({"epoch": describe(self.epoch_wall_ns, anchor())})
-        if self.args.exit_with_parent and self._parent_gone():
+        if self.args.exit_with_parent is not None and self._parent_gone():
             self.stop.set()
 
     def finish(self) -> bool:

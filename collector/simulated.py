@@ -14,6 +14,10 @@ FOLDER = "gpu"
 MAX_BYTES = 64 << 10
 MAX_FIELDS = 200
 MAX_DEPTH = 3
+REAL_MODEL = (
+    'found "source": "service", a real model runs there and nothing is simulated; take the service\'s own figures from its '
+    "/metrics (--prometheus NAME=http://.../metrics,truetail-target) and a GPU's from NVML"
+)
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, float | int | list[str]]]:
@@ -48,7 +52,10 @@ class SimulatedDevice:
             told = json.loads(body)
         except (ValueError, RecursionError):
             raise SourceFailed("simulated-malformed", f"{shown(self.url)}: not JSON") from None
-        if not isinstance(told, dict) or told.get("source") != "simulated":
+        source = told.get("source") if isinstance(told, dict) else None
+        if source == "service":
+            raise SourceFailed("not-simulated", f"{shown(self.url)}: {REAL_MODEL}")
+        if source != "simulated":
             raise SourceFailed("simulated-malformed", f'{shown(self.url)}: expected an object with "source": "simulated"')
         values: dict[str, Any] = {}
         for key, value in flatten(told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,3 +54,24 @@ def target(embedded: Mapping[str, Any], port_file: Path) -> list[str]:
     import json
 
     return [sys.executable, "-m", "target", "--port", "0", "--config-json", json.dumps(embedded), "--port-file", str(port_file)]
+
+
+def collector(resolved: Mapping[str, Any], folder: Path, url: str) -> list[str]:
+    """The sidecar that files into ``folder`` and ends with its parent, however that ends. ``url`` is the target's.
+
+    An embedded target's figures are taken from where they are what they are called: the simulated device's from /device, a real
+    (torch) model's from /metrics, as a server's.
+    """
+    collectors, embedded = resolved["collectors"], resolved["target"].get("embedded")
+    gpu = {True: "yes", False: "no"}.get(collectors["gpu"], "auto")
+    command = [sys.executable, "-m", "collector", "--out", str(folder), "--period", f"{collectors['period_s']}s", "--gpu", gpu]
+    command += ["--exit-with-parent", str(os.getpid())] + ([] if collectors["host"] else ["--no-host"])
+    for source in collectors["prometheus"]:
+        command += ["--prometheus", ",".join(filter(None, (f"{source['name']}={source['url']}", source.get("preset"))))]
+    if embedded is None:
+        return command
+    if embedded.get("model", "simulated") == "simulated":
+        return [*command, "--simulated", f"target={url}/device"]
+    taken = {source["name"] for source in collectors["prometheus"]}
+    name = next(name for name in ("target", *(f"target-{i}" for i in range(2, len(taken) + 3))) if name not in taken)
+    return [*command, "--prometheus", f"{name}={url}/metrics,truetail-target"]

@@ -158,6 +158,13 @@ def test_exit_with_parent_that_is_killed(tmp_path: Path, wait_until: Any) -> Non
     wait_until(gone)
 
 
+def test_parent_that_was_gone_before_we_looked(tmp_path: Path, collect: Any) -> None:
+    """A parent told by its process id that is not ours any more: it died while the interpreter started."""
+    process = collect("--out", str(tmp_path), "--gpu", "no", "--exit-with-parent", str(os.getppid()))
+    assert process.wait(timeout=20) == 0
+    assert list(tmp_path.glob("host/*.jsonl"))
+
+
 def test_own_metrics_page(tmp_path: Path, fake_nvml: Any, collect: Any, wait_until: Any) -> None:
     """The /metrics page on 127.0.0.1 shows the latest values and own counters, and the official parser reads it."""
     from prometheus_client.parser import text_string_to_metric_families

@@ -49,6 +49,7 @@ def test_filed_apart_and_marked(
         (b"[" * 100_000, "more than|not JSON"),
         (b'{"source": "nvml", "busy": 1}', "source"),
         (b"[1, 2]", "source"),
+        (b'{"source": "service", "devices": []}', "a real model runs there.*--prometheus"),
     ],
 )
 def test_not_what_it_should_be(served: Any, body: bytes, said: str) -> None:

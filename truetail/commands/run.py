@@ -161,15 +161,7 @@ def _port(file: Path) -> int | None:
 
 def start_collector(resolved: Mapping[str, Any], folder: Path, url: str, children: Children) -> None:
     """The sidecar beside the run. Without one the run goes on: the report says that nothing was measured."""
-    collectors = resolved["collectors"]
-    gpu = {True: "yes", False: "no"}.get(collectors["gpu"], "auto")
-    command = [sys.executable, "-m", "collector", "--out", str(folder), "--period", f"{collectors['period_s']}s", "--gpu", gpu]
-    command += [] if collectors["host"] else ["--no-host"]
-    for source in collectors["prometheus"]:
-        command += ["--prometheus", ",".join(filter(None, (f"{source['name']}={source['url']}", source.get("preset"))))]
-    if resolved["target"].get("embedded") is not None:
-        command += ["--simulated", f"target={url}/device"]
-    children.start("collector", command)
+    children.start("collector", roles.collector(resolved, folder, url))
 
 
 def follow(master: subprocess.Popen[bytes], folder: Path, mode: str, ended: Callable[[], bool] = lambda: False) -> bool:
