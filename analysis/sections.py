@@ -62,6 +62,7 @@ SECTIONS: list[tuple[str, str]] = [
     ("Arrivals certified", "analysis.section_arrivals:section"),
     ("Sanity laws", "analysis.section_laws:section"),
     ("Diagnosis", "analysis.section_diagnosis:section"),
+    ("Slowest requests", "analysis.section_slowest:section"),
     ("Theory beside measurement", "analysis.section_theory:section"),
     ("GPU, server and host", "analysis.telemetry_section:section"),
 ]

@@ -48,7 +48,7 @@ class FanOutUser(OpenLoop, HttpLoadUser):
         """Ask all, wait for all."""
         entry = self.entry()
         shards: list[Entry] = self.service.prepared[entry.name]
-        asked = [gevent.spawn(self._ask, shard) for shard in shards]
+        asked = [gevent.spawn(self._ask, shard, number) for number, shard in enumerate(shards)]
         try:
             gevent.joinall(asked, raise_error=True)
         except BaseException:
@@ -59,8 +59,9 @@ class FanOutUser(OpenLoop, HttpLoadUser):
         for shard, answer in zip(shards, answers, strict=True):
             self.report(shard, answer.exchange)
 
-    def _ask(self, shard: Entry) -> Answer:
-        answer: Answer = shard.client.send(shard.request(self.arrival), shard.deadline_s)
+    def _ask(self, shard: Entry, number: int) -> Answer:
+        request = self.traced(shard.request(self.arrival), number + 1)  # the arrival itself is part 0, and is reported first
+        answer: Answer = shard.client.send(request, shard.deadline_s)
         shard.check.judge(answer)
         return answer
 

@@ -134,12 +134,13 @@ class KServeGrpcUser(OpenLoop, User):
         else:
             spec, variants = service.entries[str(self.arrival.request["name"])]
             k = self.arrival.k
+        metadata = (*service.metadata, *self.trace_headers().items())
         message = variants[int(service.payload.uniform(k, "variant") * len(variants))]
         deadline_s = float(spec.get("deadline_s") or service.deadline_s)
         if spec["protocol"].get("stream"):
-            exchange, times = grpc_calls.stream(service.grpc, service.stream_infer, message, deadline_s, service.metadata)
+            exchange, times = grpc_calls.stream(service.grpc, service.stream_infer, message, deadline_s, metadata)
         else:
-            exchange = grpc_calls.call(service.grpc, service.infer, message, deadline_s, service.metadata)
+            exchange = grpc_calls.call(service.grpc, service.infer, message, deadline_s, metadata)
         self.environment.events.request.fire(
             request_type="GRPC", name=spec["name"], response_time=(exchange.done_ns - exchange.sent_ns) / 1e6,
             response_length=exchange.response_bytes, exchange=exchange,

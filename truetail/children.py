@@ -58,6 +58,11 @@ class Children:
         self._running[name] = child
         return child
 
+    def wait(self, name: str, deadline_s: float) -> bool:
+        """Wait for a child to end by itself; whether it did (or was never started)."""
+        child = self._running.get(name)
+        return child is None or wait_until(lambda: child.poll() is not None, deadline_s)
+
     def log_tail(self, name: str, lines: int = 12) -> str:
         """The last lines that a child wrote."""
         try:

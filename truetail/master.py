@@ -15,7 +15,7 @@ from gevent.event import Event
 from gevent.lock import Semaphore
 
 from shapes.schedule import Schedule
-from truetail import locust_traps, manifest, messages, plugin, warm_up
+from truetail import locust_traps, manifest, messages, plugin, tracing, warm_up
 from truetail.clock_exchange import ClockExchange
 from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
@@ -188,6 +188,7 @@ class MasterRole:
             "scenario": self.scenario,
             "run_id": self.document["run_id"],
             "sha256": self.document["scenario_sha256"],
+            "trace_key": tracing.key_of(self.document),
             "share": member.shares[0].model_dump(),
             "epoch_wall_s": self._epoch_wall_ns / 1e9,
             "folder": str(self.folder.resolve()),

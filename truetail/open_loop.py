@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.user.task import TaskSet
 
-from truetail import plugin
+from truetail import plugin, stock_clients
 from truetail.arrival import Arrival
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class OpenLoop(_Base):
         self.wait_time = self._take_arrival  # type: ignore[method-assign]
         self._their_on_start, self.on_start = self.on_start, self._start_idle  # type: ignore[method-assign]
         self._their_on_stop, self.on_stop = self.on_stop, self._stop  # type: ignore[method-assign]
+        stock_clients.trace(self)
+
+    def trace_headers(self, part: int | None = None) -> dict[str, str]:
+        """See :func:`truetail.plugin.trace_headers`: for clients that are neither ours nor Locust's own, ``client.get(path, headers=self.trace_headers())``."""
+        return plugin.trace_headers(self, part)
 
     def _start_idle(self) -> None:
         """Locust runs a user's first task before its first wait; there is no arrival for it yet, so wait first."""

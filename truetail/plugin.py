@@ -21,6 +21,7 @@ from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 from truetail import locust_traps
 from truetail.arrival import Arrival
 from truetail.errors import ExitCode, UsageError
+from truetail.tracing import Tracer
 
 if TYPE_CHECKING:
     from truetail.master import MasterRole
@@ -40,6 +41,7 @@ class Engine:
         self.worker: WorkerRole | None = None
         self.scenario: Mapping[str, Any] = {}
         self.target_url = ""
+        self.tracer: Tracer | None = None
 
     def set_up_users(self) -> None:
         """Let user classes make ready what the scenario asks of them; a fault of theirs is the plan's, told before anything is sent."""
@@ -74,6 +76,18 @@ def engine_of(environment: Environment) -> Engine:
         environment.truetail = engine  # type: ignore[attr-defined]
     assert isinstance(engine, Engine)
     return engine
+
+
+def trace_headers(user: Any, part: int | None = None) -> dict[str, str]:
+    """The ``traceparent`` of the request that the user's task sends next, where its arrival is sampled; else {}.
+
+    ``part`` is for requests that are under way at once (0: the arrival's first); one after the other they are numbered by themselves.
+    """
+    arrival: Arrival | None = getattr(user, "arrival", None)
+    tracer = engine_of(user.environment).tracer
+    if tracer is None or arrival is None:
+        return {}
+    return tracer.headers(arrival.k, arrival.parts if part is None else part)
 
 
 @events.init_command_line_parser.add_listener

@@ -14,7 +14,7 @@ from truetail.overrides import apply as apply_overrides
 from truetail.scenario_arrivals import Arrivals
 from truetail.scenario_faults import Fault, ScenarioError, schema_faults
 from truetail.scenario_faults import lines as fault_lines
-from truetail.scenario_fleet import Collectors, Fleet, Validity
+from truetail.scenario_fleet import Collectors, Fleet, Tracing, Validity
 from truetail.scenario_rules import environment_faults, rule_faults, slo_name_faults
 from truetail.scenario_target import Request, Target, check_mix
 from truetail.scenario_types import Duration, FilePath, OptionalDuration, Part, RunName, SomeDuration, Unit
@@ -91,6 +91,7 @@ class Scenario(Part):
     )
     fleet: Fleet = Field(default_factory=Fleet, description="The workers.")
     collectors: Collectors = Field(default_factory=Collectors, description="What is recorded beside the latency.")
+    tracing: Tracing | None = Field(default=None, description="Which requests are traced; none when absent.")
     slos: list[Annotated[str, BeforeValidator(_slo_line), Unit("", "SLO line")]] = Field(
         default_factory=list, max_length=1000, description="What counts as good, a line each."
     )

@@ -59,6 +59,14 @@ class Collectors(Part):
     period: SomeDuration = Field(default=0.1, description="Time between samples.")
 
 
+class Tracing(Part):
+    """Sampled requests carry a W3C `traceparent`, and each becomes an OpenTelemetry span where `OTEL_EXPORTER_OTLP_ENDPOINT` is set (docs/tracing.md)."""
+
+    sample: Share = Field(
+        default=0.01, description="Share of the arrivals that are traced: which, is a function of the run and their number."
+    )
+
+
 class Validity(Part):
     """The generator's own limits: beyond them the run is INVALID, because it did not send what it says."""
 

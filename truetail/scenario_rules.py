@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from truetail.scenario_faults import Fault
 from truetail.slo import Slo
 from truetail.slo import parse as parse_slo
+from truetail.tracing import ENDPOINTS, has_endpoint
 from truetail.units import format_duration_s, shown
 from truetail.yaml_lines import Keys
 
@@ -85,6 +87,16 @@ def something_to_send(scenario: Scenario) -> Iterator[Fault]:
         yield Fault(("requests",), "is empty: the rest users send what the mix says; add an entry", of_key=True)
 
 
+def traceparent_once(scenario: Scenario) -> Iterator[Fault]:
+    """With tracing the header is ours; a second one would make both void (W3C Trace Context, section 3.2)."""
+    holders: list[tuple[Keys, Any]] = [(("target", "headers"), scenario.target.headers)]
+    holders += [(("requests", i, "headers"), request.headers) for i, request in enumerate(scenario.requests)]
+    for path, headers in holders if scenario.tracing is not None else ():
+        for name in headers:
+            if name.lower() == "traceparent":
+                yield Fault((*path, name), "is written by tracing; remove one of the two", of_key=True)
+
+
 def users_exist(scenario: Scenario) -> Iterator[Fault]:
     """The locustfile is there."""
     if scenario.users.endswith(".py") or "/" in scenario.users:
@@ -106,6 +118,7 @@ RULES: tuple[tuple[frozenset[str], Callable[[Any], Iterator[Fault]]], ...] = (
     (frozenset({"slos"}), slos_once),
     (frozenset({"arrivals", "duration"}), trace_starts),
     (frozenset({"users", "requests", "arrivals"}), something_to_send),
+    (frozenset({"tracing", "target", "requests"}), traceparent_once),
     (frozenset({"users"}), users_exist),
 )
 
@@ -156,6 +169,10 @@ def warnings(scenario: Scenario) -> list[str]:
     rate = scenario.arrivals.rate
     if rate is not None and rate.ramp is not None and rate.ramp.over > scenario.duration:
         found.append("the ramp takes longer than the run: its last rate is never reached")
+    if scenario.tracing is not None and not has_endpoint(os.environ):
+        found.append(
+            f"tracing: {ENDPOINTS[1]} is not set here: the service gets its traceparent, but no span of ours is exported"
+        )
     if scenario.target.tls is not None and not scenario.target.tls.verify:
         found.append("tls.verify is false: the target's certificate is not checked")
     return found

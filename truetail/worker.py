@@ -16,7 +16,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from shapes.traces.drops import TraceError
-from truetail import messages, request_event, task_errors
+from truetail import messages, request_event, task_errors, tracing
 from truetail.arrival import Arrival
 from truetail.assignment import Assignment
 from truetail.clock_exchange import boot_id
@@ -140,6 +140,7 @@ class WorkerRole:
         self._lease_ns = int(assigned.scenario["fleet"]["lease_s"] * 1e9)
         self._assigned = assigned
         self._engine.scenario = assigned.scenario
+        self._engine.tracer = tracing.tracer_of(assigned.scenario, str(plan["trace_key"]))
         self._engine.target_url = self._engine.environment.host = assigned.target_url
         self._engine.set_up_users()
         gevent.spawn(self._plan_ahead, feed)

@@ -36,7 +36,7 @@ def planned(tmp_path):
         runner = SimpleNamespace(send_message=lambda kind, data: sent.append((kind, data)))
         role = WorkerRole(engine_of(Environment()), runner, "w1")
         plan = {
-            "scenario": scenario, "run_id": "r", "sha256": manifest.sha256(manifest.canonical(scenario)), "share": {"slot": 0, "n_slots": 1},
+            "scenario": scenario, "run_id": "r", "trace_key": "r", "sha256": manifest.sha256(manifest.canonical(scenario)), "share": {"slot": 0, "n_slots": 1},
             "epoch_wall_s": 0.0, "folder": str(tmp_path / "run"), "target_url": "http://127.0.0.1:1",
         }  # fmt: skip
         with gevent.Timeout(20):

@@ -13,7 +13,9 @@ from truetail import grpc_calls, inference_messages
 from truetail.arrival import Arrival
 from truetail.errors import TargetNotReady, UsageError
 from truetail.exchange import Exchange
+from truetail.plugin import engine_of
 from truetail.records import FAILED, OK, TIMED_OUT
+from truetail.tracing import Tracer
 
 pytest.importorskip("grpc", reason="the extra grpc is not installed")
 
@@ -23,8 +25,15 @@ from concurrent.futures import ThreadPoolExecutor
 from truetail import inference_messages
 M = inference_messages.load()
 
+def note(context):
+    told = dict(context.invocation_metadata()).get("traceparent")
+    if told:
+        with open(sys.argv[1], "a") as file:
+            file.write(told + "\\n")
+
 def infer(request, context):
     name = request.model_name
+    note(context)
     if name == "slow":
         time.sleep(1.0)
     if name == "full":
@@ -43,6 +52,7 @@ def answer(name):
         M["OutputTensor"](name="y", datatype="FP32", shape=[1])], raw_output_contents=[bytes(4)]))
 
 def stream(requests, context):
+    note(context)
     for request in requests:
         name = request.model_name
         if name == "refused":
@@ -82,8 +92,16 @@ TENSORS = [{"name": "x", "shape": [2, 3], "datatype": "FP32"}]
 
 
 @pytest.fixture(scope="module")
-def url():
-    process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def traceparents(tmp_path_factory):
+    """The file in which the server notes each traceparent of its metadata."""
+    return tmp_path_factory.mktemp("grpc") / "traceparents"
+
+
+@pytest.fixture(scope="module")
+def url(traceparents):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(traceparents)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     yield f"grpc://127.0.0.1:{process.stdout.readline().strip()}"
@@ -219,3 +237,16 @@ def test_messages_are_those_of_the_protocol():
     assert request.SerializeToString(deterministic=True) == (
         b"\x0a\x01m" + b"\x1a\x02v0" + b"\x2a" + bytes([len(tensor)]) + tensor + b"\x3a\x02\x01\x02"
     )
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_sampled_requests_carry_a_traceparent(bench, url, traceparents, streams):
+    """As metadata, for calls and streams; those that are not sampled carry none."""
+    b = bench("kserve_grpc_users", url, {"requests": [(streamed if streams else spec)("m")]})
+    engine_of(b.environment).tracer = tracer = Tracer("run", 0.5)
+    traceparents.write_text("")
+    for k in range(12):
+        b.run("m", k=k)
+    sent = [tracer.headers(k)["traceparent"] for k in range(12) if tracer.sampled(k)]
+    assert 0 < len(sent) < 12
+    assert traceparents.read_text().split() == sent

@@ -90,6 +90,7 @@ def test_the_contract_resolves_as_written():
             "gpu": "auto", "host": True, "period_s": 0.1,
             "prometheus": [{"name": "target", "url": "http://127.0.0.1:8000/metrics", "families": None, "preset": None}],
         },
+        "tracing": None,
         "slos": ["p99 < 50ms", "error_rate < 0.1%"],
         "validity": {"lateness_p99_s": 0.005, "lateness_max_s": 0.25, "dropped": 0.0, "lost": 0.0, "rate_error": 0.02},
     }  # fmt: skip

@@ -165,7 +165,7 @@ CASES = [
     ("slos", "slos: p99 < 50ms", "6:7: slos: found 'p99 < 50ms'; allowed is a list"),
     ("durration", "durration: 5s",
      "7:1: durration: unknown key; did you mean 'duration'? allowed: name, description, target, users, requests, protocol, payload, "
-     "arrivals, duration, warmup, warmup_requests, seed, pool, lateness_deadline, deadline, drain, fleet, collectors, slos, validity"),
+     "arrivals, duration, warmup, warmup_requests, seed, pool, lateness_deadline, deadline, drain, fleet, collectors, tracing, slos, validity"),
     ("again", "name: again", "7:1: key 'name' stands here again: it is already on line 1"),
     ("tagged", "description: !!python/object:os.system x",
      "7:14: tag 'tag:yaml.org,2002:python/object:os.system' is not allowed: plain YAML only"),

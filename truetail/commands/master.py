@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from truetail import roles
+from truetail import roles, trace_sidecar
 from truetail.children import Children
 from truetail.commands import run as run_command
 from truetail.prepare import prepare
@@ -36,14 +36,17 @@ def run(args: argparse.Namespace) -> int:
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
     signal.signal(signal.SIGTERM, run_command.as_interrupt)
     resolved = scenario.resolved()
+    trace_sidecar.check(resolved)
     folder = prepare(args.out, resolved, args.scenario.name, resolved["target"].get("url") or "")
     with Children(folder / "logs") as children:
         url = run_command.start_target(resolved, folder, children)
         run_command.start_collector(resolved, folder, url, children)
+        trace_sidecar.start(resolved, folder, children)
         command = roles.master(locustfile, folder, (args.bind, args.port), options.master_arguments(args))
         master = children.start("master", command, options.master_environment(args))
         options.announce(args)
         print(f"waiting for {resolved['fleet']['workers']} workers on {args.bind}:{args.port}", file=sys.stderr, flush=True)
         interrupted = run_command.follow(master, folder, run_command.progress_mode(args))
+        trace_sidecar.finish(folder, children)
     run_command.note_end(folder, interrupted)
     return run_command.report(args, folder, interrupted)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from truetail import manifest, roles, target_ready, warm_up
+from truetail import manifest, roles, target_ready, trace_sidecar, warm_up
 from truetail.children import Children, wait_until
 from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
 from truetail.prepare import prepare
@@ -74,12 +74,14 @@ def run(args: argparse.Namespace) -> int:
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
     signal.signal(signal.SIGTERM, as_interrupt)
     resolved = scenario.resolved()
+    trace_sidecar.check(resolved)
     folder = prepare(args.out, resolved, args.scenario.name, resolved["target"].get("url") or "")
     try:
         with Children(folder / "logs") as children:
             master = start_fleet(args, resolved, folder, locustfile, children, options.master_environment(args))
             interrupted = follow(master, folder, progress_mode(args))
             _check_begun(folder, interrupted, children)
+            trace_sidecar.finish(folder, children)
     except TargetNotReady as error:
         _give_up(folder, "target-not-ready")
         raise TargetNotReady(*error.faults, f"nothing was sent; see {folder}/logs") from None
@@ -114,6 +116,7 @@ def start_fleet(
     """Start everything; the master's process."""
     url = start_target(resolved, folder, children)
     start_collector(resolved, folder, url, children)
+    trace_sidecar.start(resolved, folder, children)
     port = roles.free_port()
     command = roles.master(locustfile, folder, ("127.0.0.1", port), options.master_arguments(args))
     master = children.start("master", command, environment)

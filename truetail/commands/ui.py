@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from truetail import manifest, roles
+from truetail import manifest, roles, trace_sidecar
 from truetail.children import Children
 from truetail.commands import run as run_command
 from truetail.errors import ExitCode, UsageError
@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def one_run(args: argparse.Namespace, order: Order) -> int:
     """A run as it was ordered, its report, and then the page until it asks for another; the run's exit code."""
     resolved = order.scenario.resolved()
+    trace_sidecar.check(resolved)
     locustfile = roles.locustfile_of(order.scenario.users, order.file)
     folder = prepare(args.out, resolved, order.file.name, resolved["target"].get("url") or "")
     (folder / "scenario.yaml").write_text(order.text, encoding="utf-8")
@@ -87,6 +88,7 @@ def one_run(args: argparse.Namespace, order: Order) -> int:
             master, folder, run_command.progress_mode(args), lambda: manifest.read(folder)["state"] == "ended"
         )
         run_command.note_end(folder, interrupted)
+        trace_sidecar.finish(folder, children)
         if interrupted:
             master.terminate()
         code = run_command.report(args, folder, interrupted)

@@ -37,6 +37,12 @@ class PreparedRequest:
         """The same request with another body."""
         return replace(self, wire=b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(body), body))
 
+    def with_headers(self, headers: Mapping[str, str]) -> PreparedRequest:
+        """The same request with headers added. They are ours: neither checked nor looked for among those that it has."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+        head = self.head + more
+        return PreparedRequest(self.method, head, head + self.wire[len(self.head) :])
+
     def towards(self, target: str, method: str = "") -> PreparedRequest:
         """The same request to another target; with another method it loses its body. Raises ValueError for a target that is none."""
         if not _TARGET.fullmatch(target):

@@ -13,6 +13,7 @@ from locust import User
 from locust.env import Environment
 
 from shapes.traces.drops import TraceError
+from truetail import plugin
 from truetail.arrival import Arrival
 from truetail.errors import UsageError
 from truetail.exchange import Exchange
@@ -141,11 +142,17 @@ class HttpLoadUser(User):
     def send(self, entry: Entry, request: PreparedRequest, sink: Sink | None = None) -> Answer:
         """One request and its answer under the entry's deadline, redirects followed where ``protocol.follow_redirects`` asks for it."""
         begun_ns = time.monotonic_ns()
+        request = self.traced(request)
         answer = self.http.send(request, entry.deadline_s, sink)
         most = entry.protocol.get("follow_redirects", 0)
         if most and answer.status in redirects.STATUSES:
             answer = redirects.follow(self.http, request, answer, int(most), begun_ns + int(entry.deadline_s * 1e9))
         return answer
+
+    def traced(self, request: PreparedRequest, part: int | None = None) -> PreparedRequest:
+        """The request, with a ``traceparent`` where its arrival is sampled; ``part`` as in :func:`truetail.plugin.trace_headers`."""
+        headers = plugin.trace_headers(self, part)
+        return request.with_headers(headers) if headers else request
 
     def report(self, entry: Entry, exchange: Exchange, told: Mapping[str, Any] | None = None) -> None:
         """Tell Locust, and through it the recorder, of one request: exactly one event. ``told`` goes into the event's context."""
