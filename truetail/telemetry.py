@@ -15,6 +15,7 @@ MOST_FILES = 64
 MOST_TRACKS = 200
 SHOWN_TRACKS = 16
 RECENT_S = 120
+"""Seconds that a track keeps one by one; of the whole run it keeps no more stretches than that either."""
 MOST_TEXT = 80
 DEVICE = re.compile(r"devices\.(\d{1,3})\.(.+)")
 DEVICE_SERIES: Mapping[str, tuple[str, str, float]] = {
@@ -38,30 +39,61 @@ IDLE = {"gpu_idle", "applications_clocks_setting"}
 
 @dataclass
 class Track:
-    """One series: the mean of each second that had samples, by second from the epoch."""
+    """One series as means, by second from the epoch for the last two minutes and over wider stretches for the whole run.
+
+    The stretch doubles each time there are more than ``RECENT_S`` of them (sums and counts are joined, so a mean stays that of its samples):
+    what a track holds does not grow with the run.
+    """
 
     source: str
     title: str
     unit: str
     simulated: bool
-    seconds: dict[int, tuple[float, int]] = field(default_factory=dict)
+    recent: dict[int, tuple[float, int]] = field(default_factory=dict)
+    whole: dict[int, tuple[float, int]] = field(default_factory=dict)
+    width_s: int = 1
     latest: float = 0.0
 
     def add(self, at_s: float, value: float) -> None:
-        """Take a sample."""
+        """Take a sample of an instant in s from the epoch; what lies before it is not kept."""
         self.latest = value
-        total, n = self.seconds.get(int(at_s), (0.0, 0))
-        self.seconds[int(at_s)] = (total + value, n + 1)
+        if at_s < 0:
+            return
+        _note(self.recent, int(at_s), value)
+        _note(self.whole, int(at_s) // self.width_s, value)
+        while len(self.recent) > RECENT_S:
+            del self.recent[min(self.recent)]
+        while len(self.whole) > RECENT_S:
+            self.width_s *= 2
+            self.whole = _joined(self.whole, 2)
 
-    def points(self, from_s: int, width_s: int) -> tuple[list[int], list[float]]:
-        """Means over stretches of ``width_s`` from an instant on: (ends in s, values)."""
-        sums: dict[int, tuple[float, int]] = {}
-        for second, (total, n) in self.seconds.items():
-            if second >= from_s:
-                so_far, count = sums.get(second // width_s, (0.0, 0))
-                sums[second // width_s] = (so_far + total, count + n)
-        stretches = sorted(sums)
-        return [(k + 1) * width_s for k in stretches], [float(f"{sums[k][0] / sums[k][1]:.5g}") for k in stretches]
+    def newest(self, from_s: int) -> tuple[list[int], list[float]]:
+        """Means of the last seconds from an instant on: (ends in s, values)."""
+        return _means({second: cell for second, cell in self.recent.items() if second >= from_s}, 1)
+
+    def over_all(self, width_s: int) -> tuple[list[int], list[float]]:
+        """Means over the run in stretches of ``width_s``, or of as much as is kept where that is more: (ends in s, values)."""
+        times = max(1, width_s // self.width_s)
+        return _means(_joined(self.whole, times), self.width_s * times)
+
+
+def _note(cells: dict[int, tuple[float, int]], key: int, value: float) -> None:
+    total, n = cells.get(key, (0.0, 0))
+    cells[key] = (total + value, n + 1)
+
+
+def _joined(cells: Mapping[int, tuple[float, int]], times: int) -> dict[int, tuple[float, int]]:
+    """Stretches ``times`` as wide."""
+    wide: dict[int, tuple[float, int]] = {}
+    for key, (total, n) in cells.items():
+        so_far, count = wide.get(key // times, (0.0, 0))
+        wide[key // times] = (so_far + total, count + n)
+    return wide
+
+
+def _means(cells: Mapping[int, tuple[float, int]], width_s: int) -> tuple[list[int], list[float]]:
+    keys = sorted(cells)
+    return [(key + 1) * width_s for key in keys], [float(f"{cells[key][0] / cells[key][1]:.5g}") for key in keys]
 
 
 class Telemetry:
@@ -100,7 +132,7 @@ class Telemetry:
         shown = []
         for key in order:
             track = self.tracks[key]
-            recent, whole = track.points(max(0, self._newest_s - RECENT_S), 1), track.points(0, max(1, int(width_s)))
+            recent, whole = track.newest(self._newest_s - RECENT_S), track.over_all(int(width_s))
             told = {"source": track.source, "title": track.title, "unit": track.unit, "simulated": track.simulated}
             shown.append({**told, "recent": recent, "whole": whole})
         return shown

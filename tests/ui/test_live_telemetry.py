@@ -3,7 +3,7 @@
 import json
 
 from truetail.tail import MOST_BYTES, Tail
-from truetail.telemetry import MOST_TRACKS, Telemetry
+from truetail.telemetry import MOST_TRACKS, RECENT_S, Telemetry, Track
 
 EPOCH = 1_700_000_000 * 10**9
 
@@ -50,6 +50,25 @@ def test_seconds_are_means_of_their_samples(tmp_path):
     assert zero["recent"] == ([2, 3, 4], [45.0, 45.0, 45.0])
     assert one["recent"][1] == [100.0] * 3
     assert telemetry.as_json(2.0)[0]["whole"] == ([2, 4], [45.0, 45.0])
+
+
+def test_a_track_does_not_grow_with_the_run():
+    """Twelve hours at 4 samples a second: the last two minutes by the second, all of it in 85 stretches of 512 s, every mean that of its samples."""
+    track, seconds = Track("gpu", "power", "W", False), 12 * 3600
+    track.add(-1.0, 1e9)  # before the epoch
+    for second in range(seconds):
+        for part in (0, 0.25, 0.5, 0.75):
+            track.add(second + part, second + 8 * part)
+    assert (len(track.recent), len(track.whole), track.width_s) == (RECENT_S, 85, 512)
+    ends, means = track.newest(seconds - 60)
+    assert ends == list(range(seconds - 59, seconds + 1))
+    assert means == [float(f"{second + 3:.5g}") for second in range(seconds - 60, seconds)]
+    for asked_s, got_s in ((1, 512), (512, 512), (2048, 2048)):
+        ends, means = track.over_all(asked_s)
+        assert ends == list(range(got_s, seconds + got_s, got_s))
+        whole = [range(end - got_s, min(end, seconds)) for end in ends]
+        assert means == [float(f"{sum(each) / len(each) + 3:.5g}") for each in whole]
+    assert sum(n for _, n in track.whole.values()) == 4 * seconds
 
 
 def test_nvml_server_and_host(tmp_path):
