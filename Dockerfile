@@ -17,6 +17,8 @@ RUN useradd --uid 10001 --create-home truetail
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /opt/truetail /opt/truetail
 ENV PATH=/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MPLCONFIGDIR=/tmp/mpl
+# As truetail.children sets them for processes that it starts: what is freed goes back to the kernel.
+ENV MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
 WORKDIR /opt/truetail
 USER 10001
 ENTRYPOINT ["truetail"]

@@ -16,6 +16,9 @@ from truetail.errors import RunFailed
 
 _PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+"""glibc's settings for a process that lives for hours: large blocks go back to the kernel when freed. By default the bounds grow with
+the blocks seen, and a heap then keeps its largest second. One's own environment goes before these."""
 
 
 def _end_with_parent() -> Callable[[], None] | None:
@@ -50,7 +53,7 @@ class Children:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env={**os.environ, "TRUETAIL_PARENT": str(os.getpid()), **(env or {})},
+                    env={**ALLOCATOR, **os.environ, "TRUETAIL_PARENT": str(os.getpid()), **(env or {})},
                     preexec_fn=_end_with_parent(),
                 )
         except OSError as error:

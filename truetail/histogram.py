@@ -3,16 +3,20 @@
 Values are microseconds from 0 to one hour. The relative width of a bucket is at most 2^-10 (0.098 %), so a value
 read back is never more than 0.1 % above the value recorded. n, min, max and sum are exact beside the counts; values above an hour are
 counted in ``over`` (and take part in percentiles as the maximum), negative ones in ``invalid`` (and nowhere else).
-Counts are sparse (a dict), since a live second of one series touches a few hundred of the 23,552 cells.
+Counts are an array up to the highest cell in use, grown by whole buckets: it is as large after a minute as after a day (62 kB a series for
+answers below 100 ms, 188 kB at most), where a dict grew with every new cell. On the wire and on disk only cells in use travel, as bytes.
 Layout: G. Tene's HdrHistogram, sub-bucket count 2048, unit magnitude 0.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from truetail.ranks import nearest_rank, to_ppm
 
@@ -38,21 +42,32 @@ def bounds_us(index: int) -> tuple[int, int]:
 
 
 LAST_INDEX = index_of(HIGHEST_US)
+WHERE, NARROW, WIDE = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
+MOST_IN_A_CELL = (1 << 48) - 1
+"""Of a histogram from elsewhere: so that no sum over all cells passes 63 bits."""
+NUMBERS = ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid")
 
 
 class Histogram:
-    """Counts of durations given in nanoseconds; see the module's guarantee."""
+    """Counts of durations given in nanoseconds; see the module's guarantee. ``cells[i]``: count of cell i; cells beyond its end are 0."""
 
-    __slots__ = ("counts", "invalid", "max_ns", "min_ns", "n", "over", "sum_ns")
+    __slots__ = ("cells", "invalid", "max_ns", "min_ns", "n", "over", "sum_ns")
 
     def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
+        self.cells: NDArray[np.int64] = np.zeros(0, np.int64)
         self.n = 0
         self.min_ns = -1
         self.max_ns = -1
         self.sum_ns = 0
         self.over = 0
         self.invalid = 0
+
+    def _reach(self, index: int) -> None:
+        """Make room up to a cell."""
+        if index >= len(self.cells):
+            grown = np.zeros(((index >> HALF_MAGNITUDE) + 1) << HALF_MAGNITUDE, np.int64)
+            grown[: len(self.cells)] = self.cells
+            self.cells = grown
 
     def record_ns(self, value_ns: int) -> None:
         """Count one duration. Negative (a clock stepped back): ``invalid`` only."""
@@ -61,10 +76,9 @@ class Histogram:
             return
         value_us = value_ns // 1000
         if value_us <= HIGHEST_US:
-            bucket = (value_us | 2047).bit_length() - 11
-            index = (bucket << 10) + (value_us >> bucket)
-            counts = self.counts
-            counts[index] = counts.get(index, 0) + 1
+            index = index_of(value_us)
+            self._reach(index)
+            self.cells[index] += 1
         else:
             self.over += 1
         self.n += 1
@@ -83,12 +97,12 @@ class Histogram:
         values_us = valid // 1000
         inside = values_us[values_us <= HIGHEST_US]
         self.over += len(valid) - len(inside)
-        # frexp's exponent is the bit length; exact, since values are far below 2^53.
-        bucket = np.frexp((inside | (SUB_BUCKETS - 1)).astype(np.float64))[1].astype(np.int64) - 11
-        cells, cell_counts = np.unique((bucket << HALF_MAGNITUDE) + (inside >> bucket), return_counts=True)
-        counts = self.counts
-        for index, count in zip(cells.tolist(), cell_counts.tolist(), strict=True):
-            counts[index] = counts.get(index, 0) + count
+        if len(inside):
+            # frexp's exponent is the bit length; exact, since values are far below 2^53.
+            bucket = np.frexp((inside | (SUB_BUCKETS - 1)).astype(np.float64))[1].astype(np.int64) - 11
+            indices = (bucket << HALF_MAGNITUDE) + (inside >> bucket)
+            self._reach(int(indices.max()))
+            np.add.at(self.cells, indices, 1)
         self.n += len(valid)
         self.sum_ns += int(valid.sum(dtype=np.int64)) if len(valid) < 1 << 20 else sum(valid.tolist())
         low, high = int(valid.min()), int(valid.max())
@@ -97,8 +111,8 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add the other's counts; exact, associative and commutative."""
-        for index, count in other.counts.items():
-            self.counts[index] = self.counts.get(index, 0) + count
+        self._reach(len(other.cells) - 1)
+        self.cells[: len(other.cells)] += other.cells
         self.n += other.n
         self.sum_ns += other.sum_ns
         self.over += other.over
@@ -118,65 +132,61 @@ class Histogram:
         rank = nearest_rank(total, to_ppm(percentile))
         if rank > self.n:
             return None
-        seen = 0
-        for index in sorted(self.counts):
-            seen += self.counts[index]
-            if seen >= rank:
-                return min(bounds_us(index)[1] * 1000 + 999, self.max_ns)
-        return self.max_ns
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the wire and for snapshots."""
-        return {
-            "n": self.n,
-            "min_ns": self.min_ns,
-            "max_ns": self.max_ns,
-            "sum_ns": self.sum_ns,
-            "over": self.over,
-            "invalid": self.invalid,
-            "counts": {str(i): c for i, c in self.counts.items()},
-        }
+        index = int(np.searchsorted(np.cumsum(self.cells), rank))
+        return self.max_ns if index == len(self.cells) else min(bounds_us(index)[1] * 1000 + 999, self.max_ns)
 
     def to_wire(self) -> dict[str, Any]:
-        """As :meth:`to_json` with cells as whole numbers, which MessagePack carries as they are: a tenth of the cost, each second, in a worker's event loop."""
-        return {name: getattr(self, name) for name in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid")} | {
-            "counts": dict(self.counts)
-        }
+        """For MessagePack: the cells in use as little-endian numbers, ``where`` 2 bytes each, ``counts`` 4 (8 where one needs it)."""
+        where = np.flatnonzero(self.cells)
+        counts = self.cells[where]
+        narrow = not len(counts) or int(counts.max()) < 1 << 32
+        packed = {"where": where.astype(WHERE).tobytes(), "counts": counts.astype(NARROW if narrow else WIDE).tobytes()}
+        return {name: getattr(self, name) for name in NUMBERS} | packed
+
+    def to_json(self) -> dict[str, Any]:
+        """As :meth:`to_wire` with the bytes in base64: plain values for a file."""
+        return {name: base64.b64encode(x).decode() if isinstance(x, bytes) else x for name, x in self.to_wire().items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
         """The inverse of :meth:`to_json` and :meth:`to_wire`. The data comes from another machine: ValueError unless every value is sane."""
         self = cls()
-        for field in ("n", "min_ns", "max_ns", "sum_ns", "over", "invalid"):
+        for field in NUMBERS:
             value = data.get(field)
             if type(value) is not int or not -1 <= value < 1 << 96:
                 raise ValueError(f"histogram field {field}: {value!r:.40} is not a whole number in range")
             setattr(self, field, value)
-        counts = data.get("counts")
-        if not isinstance(counts, Mapping) or len(counts) > LAST_INDEX + 1:
-            raise ValueError("histogram counts: not a mapping of cell to count")
-        self.counts = _cells(counts)
-        if sum(self.counts.values()) + self.over != self.n or min(self.n, self.sum_ns, self.over, self.invalid) < 0:
+        where, counts = _cells(_bytes(data, "where"), _bytes(data, "counts"))
+        if int(counts.sum()) + self.over != self.n or min(self.n, self.sum_ns, self.over, self.invalid) < 0:
             raise ValueError("histogram counts do not add up to n")
+        if len(where):
+            self._reach(int(where[-1]))
+            self.cells[where] = counts
         return self
 
 
-def _cells(counts: Mapping[Any, Any]) -> dict[int, int]:
-    """Cells from another machine. The checks run over all of them at once: the master does this for every worker and series each second."""
-    kinds = {*map(type, counts)}
-    try:
-        cells = dict(counts) if kinds == {int} else {int(key): count for key, count in counts.items()}
-    except (TypeError, ValueError):
-        cells = {}
-    sane = (
-        len(cells) == len(counts)
-        and kinds <= {str, int}
-        and {*map(type, counts.values())} <= {int}
-        and (
-            not cells
-            or (min(cells) >= 0 and max(cells) <= LAST_INDEX and min(cells.values()) > 0 and max(cells.values()) < 1 << 62)
-        )
-    )
-    if not sane:
-        raise ValueError(f"histogram cells: {counts!r:.80}: a cell is out of range, or no whole number")
-    return cells
+def _bytes(data: Mapping[str, Any], field: str) -> bytes:
+    """A field that is bytes, or their base64 text."""
+    value = data.get(field)
+    if isinstance(value, str) and len(value) <= 12 * (LAST_INDEX + 1):
+        try:
+            value = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            value = None
+    if not isinstance(value, bytes) or len(value) > WIDE.itemsize * (LAST_INDEX + 1):
+        raise ValueError(f"histogram {field}: not the bytes of a histogram")
+    return value
+
+
+def _cells(where: bytes, counts: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cells from another machine: (indices, counts). Checked over all at once: the master does this for every worker and series each second."""
+    used, odd = divmod(len(where), WHERE.itemsize)
+    kind = next((kind for kind in (NARROW, WIDE) if len(counts) == used * kind.itemsize), None)
+    if odd or kind is None:
+        raise ValueError(f"histogram cells: {len(where)} bytes of indices with {len(counts)} bytes of counts")
+    indices, numbers = np.frombuffer(where, WHERE).astype(np.int64), np.frombuffer(counts, kind)
+    if used and not (
+        (np.diff(indices) > 0).all() and indices[-1] <= LAST_INDEX and numbers.min() > 0 and numbers.max() <= MOST_IN_A_CELL
+    ):
+        raise ValueError("histogram cells: not in ascending order, out of range, or empty")
+    return indices, numbers.astype(np.int64)

@@ -141,7 +141,8 @@ class Inbox:
         if snapshot is None:
             return
         # Cumulative, so the newest alone says everything: the file is replaced, and its size does not grow with the run.
-        line = {"seq": snapshot.seq, "at_ns": snapshot.at_ns, "ledger": snapshot.ledger.model_dump(), "series": snapshot.series}
+        series = {name: histogram.to_json() for name, histogram in member.histograms.items()}
+        line = {"seq": snapshot.seq, "at_ns": snapshot.at_ns, "ledger": snapshot.ledger.model_dump(), "series": series}
         folder = self._master.folder / "snapshots"
         try:
             folder.mkdir(exist_ok=True)

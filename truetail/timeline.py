@@ -28,8 +28,7 @@ MOST = 120
 
 Cells = NDArray[np.int64]
 AnyCells = NDArray[np.integer[Any]]
-WHERE, COUNTS = np.uint16, np.uint32
-"""Hundreds of windows are held, each of up to thousands of cells: 6 bytes a cell, where 16 would cost megabytes more as a run goes on."""
+WHERE = np.uint16
 
 
 @dataclass(slots=True)
@@ -47,9 +46,7 @@ class Merged:
         """The sum of histograms."""
         merged = cls(np.zeros(LAST_INDEX + 1, np.int64))
         for histogram in histograms:
-            counts = histogram.counts
-            where = np.fromiter(counts.keys(), np.int64, len(counts))
-            merged.cells[where] += np.fromiter(counts.values(), np.int64, len(counts))
+            merged.cells[: len(histogram.cells)] += histogram.cells
             merged.n += histogram.n
             merged.sum_ns += histogram.sum_ns
             merged.max_ns = max(merged.max_ns, histogram.max_ns)
@@ -113,14 +110,19 @@ class Delta:
         """The difference of two cumulative merges. A fleet's counts only grow, so no cell is negative."""
         cells = after.cells if before is None else after.cells - before.cells
         where = np.flatnonzero(cells)
-        return cls(where.astype(WHERE), cells[where].astype(COUNTS), after.n - (before.n if before else 0), after.max_ns)
+        return cls(where.astype(WHERE), _narrow(cells[where]), after.n - (before.n if before else 0), after.max_ns)
 
     def plus(self, later: Delta) -> Delta:
         """Both windows as one."""
         where, inverse = np.unique(np.concatenate((self.where, later.where)), return_inverse=True)
-        counts = np.zeros(len(where), COUNTS)
+        counts = np.zeros(len(where), np.int64)
         np.add.at(counts, inverse, np.concatenate((self.counts, later.counts)))
-        return Delta(where, counts, self.n + later.n, max(self.max_ns, later.max_ns))
+        return Delta(where, _narrow(counts), self.n + later.n, max(self.max_ns, later.max_ns))
+
+
+def _narrow(counts: Cells) -> AnyCells:
+    """In the smallest type that holds them: hundreds of windows are held, each of up to thousands of cells, most of which count below 256."""
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
 
 
 @dataclass(slots=True)

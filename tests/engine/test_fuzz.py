@@ -65,7 +65,7 @@ def valid(kind, rng):
     generator = {"cpu_share": 0.1, "cpu_share_max": 0.2, "loop_stall_max_ms": 1.0, "loop_stall_p99_ms": 0.5}
     snapshot = {
         "seq": rng.randrange(1, 10**6), "at_ns": 10**9, "ledger": ledger, "in_flight": 0, "idle": 1, "backlog": 0, "last_handed_k": 3,
-        "generator": generator, "series": {"response": histogram.to_json()}, "trouble": "",
+        "generator": generator, "series": {"response": rng.choice([histogram.to_json, histogram.to_wire])()}, "trouble": "",
     }  # fmt: skip
     return {
         messages.HELLO: {"name": "w9", "host": "h", "pid": 1, "boot_id": "b", "versions": {"locust": "2"}},
@@ -104,8 +104,11 @@ def mutated(data, rng):
                 place[key] = dict(place[key])
                 place = place[key]
                 continue
-            action = rng.randrange(3)
-            if action == 0:
+            action = rng.randrange(4)
+            if action == 3 and isinstance(place[key], str | bytes) and place[key]:
+                cut = rng.randrange(len(place[key]))
+                place[key] = place[key][:cut] + rng.choice([place[key][:0], place[key][-1:] * 3]) + place[key][cut + 1 :]
+            elif action == 0:
                 place[key] = hostile(rng)
             elif action == 1:
                 del place[key]
@@ -138,7 +141,7 @@ def test_hostile_messages(tmp_path, seed):
     ledger = master.fleet.ledger(100)
     assert all(isinstance(value, int) for value in ledger.values())
     merged = master.fleet.merged()
-    assert all(histogram.n == sum(histogram.counts.values()) + histogram.over for histogram in merged.values())
+    assert all(histogram.n == histogram.cells.sum() + histogram.over for histogram in merged.values())
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
     for path in (folder / "snapshots").glob("*.jsonl"):
         json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(constant))
