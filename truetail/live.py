@@ -68,11 +68,11 @@ class Live:
 
     @property
     def state(self) -> str:
-        """muster, running, draining or ended."""
+        """waiting (for Start on Locust's page), muster, running, draining or ended."""
         if self.master.finished or self.master.document["state"] == "ended":
             return "ended"
         if self.master.document["state"] != "running":
-            return "muster"
+            return "waiting" if self.master.waits_for_start else "muster"
         return "draining" if self.master.stop_reason or self.now_s > self.master.scenario["duration_s"] else "running"
 
     def levels(self) -> dict[str, float]:

@@ -13,6 +13,7 @@ import gevent
 import numpy as np
 from gevent.event import Event
 from gevent.lock import Semaphore
+from locust.runners import STATE_INIT, STATE_RUNNING, STATE_SPAWNING
 
 from shapes.schedule import Schedule
 from truetail import locust_traps, manifest, messages, plugin, tracing, warm_up
@@ -35,6 +36,8 @@ LOSS_MARGIN_S = 1.0
 """How much longer than a lease the master waits for a word before it gives a worker up."""
 HAND_OVER_LEAD_S = 2.0
 """How far ahead the living take over a lost worker's arrivals: time to plan up to there."""
+LIVELY = (STATE_INIT, STATE_SPAWNING, STATE_RUNNING)
+"""States of Locust's runner in which a run is under way or may yet begin; in the others its workers are gone already."""
 AFTER_DRAIN_S = 10.0
 """How long after the drain deadline a worker's last word is waited for."""
 
@@ -51,6 +54,7 @@ class MasterRole:
         self.scenario = engine.scenario = scenario
         engine.target_url = engine.environment.host = self.document["target"]["url"]
         self.fleet = Fleet(scenario["fleet"]["workers"] if hasattr(runner, "clients") else 1)
+        self.asked_for = Event()
         self.pool_may_fill = Event()
         self.finished = False
         self.stop_reason = ""
@@ -76,18 +80,40 @@ class MasterRole:
         self._engine.environment.shape_class = shape
         # Locust dies at once on SIGTERM while a shape runs headless, telling no worker: CI and Kubernetes send just that.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            gevent.signal_handler(number, self._on_signal)
-        self._engine.environment.events.quitting.add_listener(lambda **_: self.write_end())
+            gevent.signal_handler(number, self._on_signal, number)
+        self._engine.environment.events.quitting.add_listener(self._on_quitting)
         gevent.spawn(self._conduct)
 
-    def _on_signal(self) -> None:
-        if self.stop_reason:
-            log.warning("second signal: leaving at once")
+    def _on_signal(self, number: int) -> None:
+        if self.stop_reason or self.finished:
+            if not self.finished:
+                log.warning("second signal: leaving at once")
             self.write_end()
             self.finished = True
             self.pool_may_fill.set()
-            self._runner.quit()
+            self.leave()
         self.stop("interrupted")
+        if number == signal.SIGINT and self._engine.environment.web_ui is not None:
+            gevent.spawn(self._leave_after_drain)
+
+    def _leave_after_drain(self) -> None:
+        """Locust's page would outlive the run. (After SIGTERM, Locust's own handler ends the process once ``_on_quitting`` returns.)"""
+        while not self.finished:
+            gevent.sleep(0.1)
+        self.leave()
+
+    def leave(self) -> None:
+        """End this process: Locust's main waits for the runner, or for its web UI where there is one."""
+        self._runner.quit()
+        if self._engine.environment.web_ui is not None:
+            self._engine.environment.web_ui.stop()
+
+    def _on_quitting(self, **_: Any) -> None:
+        """Locust is about to end. With a web UI it does so on SIGTERM in the midst of a run: what is in flight drains first."""
+        if self._runner.state in LIVELY:
+            self.stop("interrupted")
+            self._wait_for(lambda: self.finished, time.monotonic() + self.scenario["drain_s"] + 2 * AFTER_DRAIN_S)
+        self.write_end()
 
     def stop(self, reason: str, text: str = "") -> None:
         """End the run early: no more arrivals, what is in flight drains. ``reason`` goes into the manifest (the first one stays)."""
@@ -119,6 +145,7 @@ class MasterRole:
             text = f"the locustfile's {', '.join(closed)} would be a closed loop: add the mixin, class {closed[0]}(OpenLoop, ...)"
             self.stop("scenario", text)
         try:
+            self._await_start()
             self._muster()
             if not self.stop_reason:
                 self._go()
@@ -129,6 +156,17 @@ class MasterRole:
         self.write_end()
         self.finished = True
         self.pool_may_fill.set()
+
+    @property
+    def waits_for_start(self) -> bool:
+        """Whether somebody must press Start on Locust's page first: plain Locust with its web UI, before that."""
+        environment = self._engine.environment
+        pressed = environment.web_ui is None or getattr(environment.parsed_options, "autostart", False)
+        return not pressed and not self.asked_for.is_set() and not self.stop_reason
+
+    def _await_start(self) -> None:
+        while self.waits_for_start:
+            gevent.sleep(0.05)
 
     def _muster(self) -> None:
         if self.stop_reason:
@@ -172,8 +210,12 @@ class MasterRole:
         manifest.write(self.folder, self.document)
 
     def _wait(self, done: Any, deadline: float) -> bool:
+        """Until ``done()``, the deadline or a stop; whether it was done."""
+        return self._wait_for(lambda: done() or self.stop_reason, deadline) and bool(done())
+
+    def _wait_for(self, done: Any, deadline: float) -> bool:
         while not done():
-            if self.stop_reason or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 return False
             gevent.sleep(0.02)
         return True

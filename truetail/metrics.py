@@ -81,7 +81,7 @@ def _run(live: Live, run: str) -> Iterator[Family]:
     yield _gauge("truetail_run_elapsed_seconds", "Seconds since the epoch of the run; negative before it.", run, live.now_s)
     yield _gauge("truetail_run_duration_seconds", "How long arrivals are planned for.", run, float(master.scenario["duration_s"]))
     state = GaugeMetricFamily("truetail_run_state", "1 for the state that the run is in.", labels=("run", "state"))
-    for name in ("muster", "running", "draining", "ended"):
+    for name in ("waiting", "muster", "running", "draining", "ended"):
         state.add_metric((run, name), float(live.state == name))
     yield state
 

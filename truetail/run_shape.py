@@ -34,6 +34,7 @@ class RunShape(LoadTestShape):
 
     def tick(self) -> tuple[int, float] | None:
         """Called about once a second by Locust, in a greenlet of its own, so it may wait."""
+        self._master.asked_for.set()
         self._master.pool_may_fill.wait()
         if self._master.finished:
             return None

@@ -33,6 +33,7 @@ class Master:
         self.folder = folder
         self.fleet = Fleet(workers)
         self.finished = False
+        self.waits_for_start = False
         self.stop_reason = ""
         self.stopped: list[tuple[str, str]] = []
         self.planned_per_s = [100] * int(self.scenario["duration_s"])

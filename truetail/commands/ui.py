@@ -58,24 +58,29 @@ def run(args: argparse.Namespace) -> int:
         file=sys.stderr,
         flush=True,
     )
+    goes_on = True
     try:
-        while True:
+        while goes_on:
             turn += 1
             desk = Desk(sorted(args.scenarios.glob("*.y*ml")), chosen, turn, notice)
             order = take_order(desk, args.ui_port, args.web_login)
-            chosen, notice = order.file, []
+            chosen, notice, code = order.file, [], int(ExitCode.INTERRUPTED)
             try:
-                code = one_run(args, order)
+                code, goes_on = one_run(args, order)
             except UsageError as error:
                 notice, code = list(error.faults), int(error.exit_code)
                 print("\n".join(f"truetail: error: {fault}" for fault in error.faults), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        print("the session has ended", file=sys.stderr, flush=True)
+        pass
+    print("the session has ended", file=sys.stderr, flush=True)
     return code
 
 
-def one_run(args: argparse.Namespace, order: Order) -> int:
-    """A run as it was ordered, its report, and then the page until it asks for another; the run's exit code."""
+def one_run(args: argparse.Namespace, order: Order) -> tuple[int, bool]:
+    """A run as it was ordered, its report, and then the page until it asks for another: the run's exit code, and whether the session goes on.
+
+    Raises KeyboardInterrupt when it is interrupted where there is nothing to report.
+    """
     resolved = order.scenario.resolved()
     trace_sidecar.check(resolved)
     locustfile = roles.locustfile_of(order.scenario.users, order.file)
@@ -92,8 +97,9 @@ def one_run(args: argparse.Namespace, order: Order) -> int:
         if interrupted:
             master.terminate()
         code = run_command.report(args, folder, interrupted)
-        while master.poll() is None:
-            time.sleep(0.1)
-    if interrupted:
-        raise KeyboardInterrupt
-    return code
+        try:
+            while master.poll() is None:
+                time.sleep(0.1)
+        except KeyboardInterrupt:  # on the page of a run that has ended: its code stands
+            return code, False
+    return code, not interrupted

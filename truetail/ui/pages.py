@@ -27,11 +27,9 @@ REPORT_POLICY = (
 class Page:
     """The views, and who looks at them."""
 
-    def __init__(self, live: Live, environment: Environment) -> None:
+    def __init__(self, live: Live, web_ui: WebUI) -> None:
         self._live = live
-        self._environment = environment
-        assert environment.web_ui is not None
-        self._web_ui: WebUI = environment.web_ui
+        self._web_ui = web_ui
         self.payload = Payload(live)
         self.last_look = Event()
         self._asked_at = 0.0
@@ -72,9 +70,7 @@ class Page:
 
     def leave(self) -> None:
         """End the master's process."""
-        assert self._environment.runner is not None
-        self._environment.runner.quit()
-        self._web_ui.stop()
+        self._live.master.leave()
 
     def report(self) -> Response:
         """The report of this run once it is built; it runs in a sandbox, cut off from this page."""
@@ -94,7 +90,7 @@ def attach(live: Live, environment: Environment) -> Page:
     """Register everything on Locust's app, behind its login when it has one."""
     web_ui = environment.web_ui
     assert web_ui is not None and web_ui.app is not None
-    page = Page(live, environment)
+    page = Page(live, web_ui)
     base = str(getattr(environment.parsed_options, "web_base_path", None) or "").rstrip("/")
     guard.refuse_strangers(web_ui.app, guard.is_loopback(web_ui.host))
     web_ui.app.config["MAX_CONTENT_LENGTH"] = guard.MOST_FORM_BYTES

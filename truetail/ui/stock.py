@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import locust.stats
@@ -56,7 +57,8 @@ def extend(web_ui: WebUI, payload: Payload, live: Live) -> None:
     web_ui.template_args.update({"extended_tabs": tabs, "extended_tables": TABLES, "extended_csv_files": [link]})
     views = web_ui.app.view_functions
     views["locust.stop"] = web_ui.auth_required_if_enabled(lambda: _stop(live))
-    views["locust.swarm"] = web_ui.auth_required_if_enabled(_swarm)
+    begin = views["locust.swarm"]  # behind the login by itself
+    views["locust.swarm"] = web_ui.auth_required_if_enabled(lambda: _swarm(live, begin, web_ui))
 
     @web_ui.app.after_request
     def _add_fleet(response: Response) -> Response:
@@ -104,10 +106,38 @@ def _stop(live: Live) -> Response:
     return jsonify({"success": True, "message": "No more arrivals; what is in flight drains"})
 
 
-def _swarm() -> Response:
-    """A run's schedule, slots and records belong to its process, so another run needs another process."""
-    how = "press New run on the fleet page" if supervised() else "start `truetail run` again, or use `truetail ui`"
-    return jsonify({"success": False, "message": f"One run a process: for another run {how}", "host": ""})
+def _swarm(live: Live, begin: Callable[[], Any], web_ui: WebUI) -> Any:
+    """Start on Locust's page: the run of plain `locust` that waits for it, as it was planned on the command line, and no other.
+
+    A run's schedule, slots and records belong to its process, so another run needs another process.
+    """
+    if not live.master.waits_for_start:
+        how = "press New run on the fleet page" if supervised() else "start Locust or `truetail run` again, or use `truetail ui`"
+        why = f"One run a process: for another run {how}"
+    elif web_ui.userclass_picker_is_active:
+        why = "Choosing classes here would put the planned arrivals aside: start Locust again without --class-picker"
+    elif changed := _changed(request.form, live.master.document["target"]["url"], web_ui.environment.parsed_options):
+        why = f"The run is planned already; to change {', '.join(changed)} start Locust again with other options"
+    else:
+        return begin()
+    return jsonify({"success": False, "message": why, "host": ""})
+
+
+def _changed(form: Mapping[str, str], target: str, options: Any) -> list[str]:
+    """Fields of Locust's form that would change the plan, which was made from the command line: the target, a shape's, a trace's."""
+    from shapes.open_loop import OPTIONS  # registers options of Locust, so only where a shape has done so already
+
+    planned = {attribute for _, attribute, _, _ in OPTIONS} | {name for name in form if name.startswith("trace")}
+    now = {name: str(getattr(options, name)) for name in planned if hasattr(options, name)} | {"host": target}
+    return sorted(name for name, value in now.items() if name in form and not _same(form[name], value))
+
+
+def _same(told: str, value: str) -> bool:
+    """Whether a form's text says what is there: 50 is 50.0, and an address may end in a slash."""
+    try:
+        return float(told) == float(value)
+    except ValueError:
+        return told.rstrip("/") == value.rstrip("/")
 
 
 def _overwrite_history(live: Live) -> None:

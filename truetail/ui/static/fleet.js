@@ -72,7 +72,7 @@ function tiles(data) {
 const WORDS = { green: "Valid so far", amber: "Valid so far, with doubts", red: "Not valid" };
 function light(data) {
   $("light").className = `card light ${data.light.colour}`;
-  const word = data.state === "muster" ? "Gathering the workers" : data.final && data.light.colour !== "red" ? "The load was as planned" : WORDS[data.light.colour];
+  const word = data.state === "waiting" ? "Waiting for Start" : data.state === "muster" ? "Gathering the workers" : data.final && data.light.colour !== "red" ? "The load was as planned" : WORDS[data.light.colour];
   if ($("light-word").textContent !== word) $("light-word").textContent = word;
   $("reasons").replaceChildren(...data.light.reasons.map((reason) => element("li", reason.text, reason.colour)));
 }
@@ -185,7 +185,7 @@ function header(data) {
   $("scenario").title = data.run.description;
   document.title = `${data.run.scenario}: ${data.state} (Truetail)`;
   const left = Math.max(0, data.run.duration_s - data.now_s);
-  const said = { muster: "gathering workers", running: `running, ${charts.clock(left)} left`, draining: "draining", ended: data.stop_reason ? `ended: ${data.stop_reason}` : "ended" };
+  const said = { waiting: "waiting for Start on Locust's page", muster: "gathering workers", running: `running, ${charts.clock(left)} left`, draining: "draining", ended: data.stop_reason ? `ended: ${data.stop_reason}` : "ended" };
   $("state").textContent = said[data.state];
   $("state").className = `pill ${data.state}`;
   $("done").style.width = `${100 * Math.min(1, Math.max(0, data.now_s / data.run.duration_s))}%`;
