@@ -56,6 +56,11 @@ def target(embedded: Mapping[str, Any], port_file: Path) -> list[str]:
     return [sys.executable, "-m", "target", "--port", "0", "--config-json", json.dumps(embedded), "--port-file", str(port_file)]
 
 
+def sink(port_file: Path) -> list[str]:
+    """A server that answers anything at once, on a free loopback port, which it writes to ``port_file``."""
+    return [sys.executable, "-m", "truetail.sink", "--port-file", str(port_file)]
+
+
 def collector(resolved: Mapping[str, Any], folder: Path, url: str) -> list[str]:
     """The sidecar that files into ``folder`` and ends with its parent, however that ends. ``url`` is the target's.
 

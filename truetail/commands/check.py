@@ -1,5 +1,6 @@
 """Validate a scenario and show what it would send: its schedule in figures and a picture. Nothing is sent.
 
+``--generator`` beside that measures what one worker can send here: it runs the scenario's locustfile against a sink of ours, never the target.
 Every fault is listed at once with file, line and column (exit code 2). What is allowed but probably not meant is a warning.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -16,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from truetail import generator_check
 from truetail.errors import ExitCode, UsageError
+from truetail.generator_check import Capacity, Step
 from truetail.scenario import Scenario, ScenarioError, load
 from truetail.scenario_preview import Need, Preview, need_of, preview, share_of
 from truetail.scenario_rules import warnings
@@ -39,11 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="expected load of the server, for run lengths (default: 50%%)",
     )
     parser.add_argument("--json", action="store_true", help="the figures (or the faults) as JSON on standard output")
+    parser.add_argument(
+        "--generator",
+        action="store_true",
+        help="measure how much one worker can send here with this scenario's locustfile (half a minute; against a sink, not the target)",
+    )
+    parser.add_argument(
+        "--host", metavar="URL", help="with --generator: send to this server in place of the sink, up to its limits"
+    )
     parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture of the planned rate and gaps")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check, plan and show. Raises UsageError for a wrong scenario or one that cannot be planned."""
+    if args.host and not args.generator:
+        raise UsageError("--host belongs to --generator: check by itself sends nothing")
     overrides = [*args.set, *([f"fleet.workers={args.workers}"] if args.workers is not None else [])]
     try:
         scenario = load(args.scenario, overrides)
@@ -61,11 +75,38 @@ def run(args: argparse.Namespace) -> int:
     doubts = [*warnings(scenario), *plan_warnings(scenario, plan, needs)]
     if args.png is not None:
         write_png(plan, scenario.name, args.png)
+    capacity = None
+    if args.generator:
+        if not args.json:
+            print("measuring what one worker can send here, half a minute ...", file=sys.stderr, flush=True)
+        capacity = generator_check.measure(resolved, args.scenario, args.host)
+        doubts += generator_warnings(capacity, plan, scenario.fleet.workers)
     if args.json:
-        print(json.dumps(as_json(scenario, plan, needs, doubts), indent=2, allow_nan=False))
+        figures = as_json(scenario, plan, needs, doubts)
+        figures |= {"generator": capacity.as_json(plan.peak_rps)} if capacity else {}
+        print(json.dumps(figures, indent=2, allow_nan=False))
     else:
-        print("\n".join(as_text(scenario, plan, needs, doubts)))
+        print("\n".join(as_text(scenario, plan, needs, doubts, capacity)))
     return ExitCode.PASS
+
+
+def generator_warnings(capacity: Capacity, plan: Preview, workers: int) -> list[str]:
+    """What the measured generator cannot do of the plan."""
+    found = []
+    needed = capacity.workers_for(plan.peak_rps)
+    if needed is None:
+        lowest = capacity.steps[0]
+        found.append(f"one worker does not even send {lowest.rate_rps:g}/s here in time (lateness p99 {_late(lowest)})")
+    elif needed > workers:
+        cores = os.cpu_count() or 1
+        where = f", on a core each (this machine has {cores})" if needed > 1 else ""
+        found.append(
+            f"the peak of {plan.peak_rps:.4g}/s over {workers} worker{'s' * (workers != 1)} is {plan.peak_rps / workers:.4g}/s each; one is good for "
+            f"{generator_check.HEADROOM * capacity.sustained_rps:.4g}/s here: {needed} workers are needed{where}"
+        )
+    if capacity.failed:
+        found.append(f"{capacity.failed} of the generator check's requests failed, the first: {capacity.error or 'no text'}")
+    return found
 
 
 def slo_needs(scenario: Scenario, plan: Preview, utilisation: float) -> list[Need]:
@@ -145,7 +186,9 @@ def as_json(scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Se
     }
 
 
-def as_text(scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Sequence[str]) -> Iterator[str]:
+def as_text(
+    scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Sequence[str], capacity: Capacity | None = None
+) -> Iterator[str]:
     """The figures for a terminal, a line each."""
     start_s, peak = plan.peak
     duration = format_duration_s(scenario.duration)
@@ -173,12 +216,14 @@ def as_text(scenario: Scenario, plan: Preview, needs: Sequence[Need], doubts: Se
         yield f"  slo         {_need(need)}"
     for name, is_set in environment_of(scenario).items():
         yield f"  environment {name} is {'set' if is_set else 'NOT set here'}"
+    if capacity is not None:
+        yield from _generator(capacity, plan)
     yield ""
     yield f"  {sparkline(plan.counts[: max(1, int(scenario.duration / plan.bin_s))])}"
     yield f"  0s .. {duration}, highest column {int(columns(plan.counts).max()) / plan.bin_s:.4g}/s"
     yield from (f"warning: {doubt}" for doubt in doubts)
     yield ""
-    yield "the scenario is valid; nothing was sent"
+    yield "the scenario is valid; nothing was sent" + (" to its target" if capacity else "")
 
 
 def columns(counts: np.ndarray[Any, Any], width: int = WIDTH) -> np.ndarray[Any, Any]:
@@ -242,6 +287,18 @@ def _need(need: Need) -> str:
 def _shares(counts: Sequence[int]) -> str:
     low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low} to {high}"
+
+
+def _late(step: Step) -> str:
+    return "-" if step.lateness_p99_ms is None else f"{step.lateness_p99_ms:.3g} ms"
+
+
+def _generator(capacity: Capacity, plan: Preview) -> Iterator[str]:
+    rate = f"{'at least ' * capacity.at_top}{capacity.sustained_rps:.4g}/s"
+    yield f"  generator   one worker sends {rate} here with lateness p99 within {capacity.limit_ms:g} ms; the peak is {plan.peak_rps:.4g}/s"
+    top = next((i for i, step in enumerate(capacity.steps) if step.rate_rps == capacity.sustained_rps), 0)
+    shown = [*capacity.steps[max(0, top - 2) : top + 3]]
+    yield "              lateness p99: " + ", ".join(f"{_late(step)} at {step.rate_rps:g}/s" for step in shown)
 
 
 def _pool(needs: dict[str, Any]) -> str:

@@ -16,11 +16,14 @@ from truetail.children import Children, wait_until
 from truetail.errors import ExitCode, RunFailed, TargetNotReady, UsageError
 from truetail.prepare import prepare
 from truetail.progress import Progress
-from truetail.scenario import load
+from truetail.scenario import Scenario, load
 from truetail.ui import options
 
 MASTER_GRACE_S = 60.0
 """Beyond the master's own deadlines: it ends by itself, this is for a master that hangs."""
+
+UNCHECKED_RPS = 2000.0
+"""Planned rate per worker beyond which it is worth asking whether one can send it here: docs/performance.md has what workers were seen to do."""
 
 INTERRUPTED = "interrupted: no more arrivals, waiting for what is in flight (again to leave at once)"
 
@@ -72,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     options.check(args)
     scenario = load(args.scenario, overrides(args))
     locustfile = roles.locustfile_of(scenario.users, args.scenario)
+    remark_rate(scenario)
     signal.signal(signal.SIGTERM, as_interrupt)
     resolved = scenario.resolved()
     trace_sidecar.check(resolved)
@@ -89,6 +93,17 @@ def run(args: argparse.Namespace) -> int:
         interrupted = True
     note_end(folder, interrupted)
     return report(args, folder, interrupted)
+
+
+def remark_rate(scenario: Scenario) -> None:
+    """A word on standard error when a worker is to send more than goes without saying."""
+    rate = scenario.arrivals.rate
+    each_rps = rate.greatest_rps() / scenario.fleet.workers if rate is not None else 0.0
+    if each_rps > UNCHECKED_RPS:
+        print(
+            f"note: up to {each_rps:.4g}/s are planned for each worker; `truetail check SCENARIO --generator` measures what one can send here",
+            file=sys.stderr,
+        )
 
 
 def _check_begun(folder: Path, interrupted: bool, children: Children) -> None:
