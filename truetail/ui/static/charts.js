@@ -67,7 +67,7 @@ const charts = {
           y: log ? { distr: 3, log: 10 } : { range: (u, low, high) => [spec.floor ?? 0, Math.max(high === null ? 1 : high * 1.08, spec.least ?? 0.001)] },
         },
         axes: [
-          { ...axis, values: (u, ticks) => ticks.map((t) => charts.clock(t)), space: 64 },
+          { ...axis, values: (u, ticks) => ticks.map((t) => charts.clock(t)), space: 64, size: 32 },
           { ...axis, size: 50, values: (u, ticks) => ticks.map((t) => charts.tick(t)) },
         ],
         series: [
@@ -88,7 +88,7 @@ const charts = {
       chart.data,
       place,
     );
-    charts.rest(chart);
+    setTimeout(() => charts.rest(chart)); // a new plot puts its legend to rest by itself, a moment later
   },
 
   // While nobody points at the chart its legend shows the newest figures (of a plan that runs ahead: those of now).
@@ -114,7 +114,7 @@ const charts = {
   resize() {
     for (const chart of charts.all.values()) {
       const width = Math.max(200, chart.place.clientWidth);
-      if (Math.abs(chart.plot.width - width) > 1) chart.plot.setSize({ width, height: chart.plot.height });
+      if (Math.abs(chart.plot.width - width) > 1) charts.draw(chart);
     }
   },
 };
