@@ -63,7 +63,7 @@ class Point(_Part):
         """What the search needs to know of it."""
         value = math.nan if self.slo is None else math.inf if self.slo.value_s is None else self.slo.value_s
         error = self.slo.log_error if self.slo else None
-        return Tried(self.rate_rps, self.length, self.outcome, value, math.inf if error is None else error)
+        return Tried(self.rate_rps, self.length, self.outcome, value, math.inf if error is None else error, self.seconds)
 
 
 class Settings(_Part):

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
+from analysis.sweep_crossing import Crossing, crossing
 
 MOST_INVALID = 3
 """Tries at a rate whose runs are INVALID before that rate counts as out of the generator's reach."""
 MOST_UNSURE_LOWEST = 3
 """Full runs at the lowest rate before it counts as too noisy: without it there is nothing to bracket from."""
-NEAR = 0.05
-"""Rates this far (relative) outside the bracket still take part in the fit of the crossing."""
+AROUND = (0.02, 0.03, 0.01, 0.04)
+"""How far (relative) from the estimated crossing the runs lie that narrow it down, on each side in this order."""
+MOST_WITHIN = 12
+"""Full runs in and near the bracket after which more of them are no longer tried: runs so noisy should be longer."""
 FARTHEST_CUT = 0.25
 """A probe stays this share of the gap away from its ends, wherever the curve points."""
 
@@ -47,13 +49,15 @@ MISSED = (Outcome.MISSES, Outcome.GROWING)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One run at a rate: the SLO's percentile ``value_s`` (inf: failures), and the standard error of its logarithm (inf: unknown)."""
+    """One run at a rate: the SLO's percentile ``value_s`` (inf: failures), the standard error of its logarithm (inf: unknown),
+    and how long it measured."""
 
     rate_rps: float
     length: Length
     outcome: Outcome
     value_s: float
     log_error: float
+    seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +148,15 @@ def _bracket_step(search: Search, tried: Sequence[Tried]) -> Probe | Answer:
     if highest is None:
         return _probe(tried, search.high_rps, "the highest rate")
     # A rate that was begun is finished first: a short try that looked well, or a run that was INVALID.
-    for rate in sorted({t.rate_rps for t in tried}):
-        if settled(tried, rate) is None:
+    for begun in sorted({t.rate_rps for t in tried}):
+        if settled(tried, begun) is None:
             return _probe(
-                tried, rate, "the short try was not hopeless" if _short_done(tried, rate) else "the last run was INVALID"
+                tried, begun, "the short try was not hopeless" if _short_done(tried, begun) else "the last run was INVALID"
             )
     gap = _widest_gap(search, tried)
     if gap is None:
-        return _answer(search, tried, "")
+        rate = _beside_crossing(search, tried)
+        return _answer(search, tried, "") if rate is None else Probe(rate, Length.FULL, "near the crossing, to know it better")
     return _probe(tried, _cut(search, tried, *gap), f"between {gap[0]:.5g} and {gap[1]:.5g}/s")
 
 
@@ -199,10 +204,9 @@ def _widest_gap(search: Search, tried: Sequence[Tried]) -> tuple[float, float] |
     if end / known.met - 1 <= search.tolerance:
         return None
     marks = [known.met, *known.unsure, end]
-    # With unsure rates inside, each side gets half of the tolerance; the stretch between unsure rates is noise, not a gap.
+    # The stretch between unsure rates is noise, not a gap.
     gaps = [(marks[0], marks[1]), (marks[-2], marks[-1])] if known.unsure else [(marks[0], marks[-1])]
-    allowed = search.tolerance / 2 if known.unsure else search.tolerance
-    wide = [gap for gap in gaps if gap[1] / gap[0] - 1 > allowed]
+    wide = [gap for gap in gaps if gap[1] / gap[0] - 1 > search.tolerance]
     return max(wide, key=lambda gap: gap[1] / gap[0], default=None)
 
 
@@ -245,25 +249,31 @@ def _answer(search: Search, tried: Sequence[Tried], note: str) -> Answer:
         else:
             text = f"the SLO is met up to {known.met:.5g}/s, and no rate tried above it is surely missed"
         return Answer(Kind.CANNOT_SAY, known.met, known.missed, None, text + note)
-    estimate, width = crossing(search, tried, known.met, known.missed), known.missed / known.met - 1
-    text = f"{estimate:.5g}/s meets the SLO; surely {known.met:.5g}/s, surely not {known.missed:.5g}/s"
+    at, width = _crossing(search, tried, known.met, known.missed), known.missed / known.met - 1
+    sure = f" (+-{at.share:.1%})" if math.isfinite(at.share) else ""
+    text = f"{at.rate_rps:.5g}/s{sure} meets the SLO; surely {known.met:.5g}/s, surely not {known.missed:.5g}/s"
     if width > search.tolerance and known.unsure and not note and not search.grid:
         text += "; between them one run of this length cannot tell: longer runs (--seconds) would"
-    return Answer(Kind.FOUND, known.met, known.missed, estimate, text + note)
+    return Answer(Kind.FOUND, known.met, known.missed, at.rate_rps, text + note)
 
 
-def crossing(search: Search, tried: Sequence[Tried], low: float, high: float) -> float:
-    """The rate within [``low``, ``high``] where the percentile crosses the limit: a straight line through 1 / percentile, by weighted
-    least squares over the full runs in and near the bracket; its middle where they do not tell."""
-    near = [
-        t for t in tried
-        if t.length is Length.FULL and low * (1 - NEAR) <= t.rate_rps <= high * (1 + NEAR)
-        and t.outcome is not Outcome.INVALID and 0 < t.value_s < math.inf and 0 < t.log_error < math.inf
-    ]  # fmt: skip
-    if len({t.rate_rps for t in near}) < 2:
-        return (low + high) / 2
-    rates, inverse = np.array([t.rate_rps for t in near]), np.array([1 / t.value_s for t in near])
-    slope, level = np.polyfit(rates - low, inverse, 1, w=1 / (inverse * np.array([t.log_error for t in near])))
-    if slope >= 0:
-        return (low + high) / 2
-    return float(min(max(low + (1 / search.limit_s - level) / slope, low), high))
+def _crossing(search: Search, tried: Sequence[Tried], low: float, high: float) -> Crossing:
+    full = [t for t in tried if t.length is Length.FULL and t.outcome is not Outcome.INVALID and 0 < t.value_s < math.inf]
+    return crossing([t.rate_rps for t in full], [t.value_s for t in full], [t.seconds for t in full], search.limit_s, low, high)
+
+
+def _beside_crossing(search: Search, tried: Sequence[Tried]) -> float | None:
+    """A rate near the estimated crossing, on the side where fewer runs are; None once the estimate is sure enough."""
+    known = _known(tried)
+    if known.met is None or known.missed is None or known.missed / known.met - 1 <= search.tolerance:
+        return None
+    at = _crossing(search, tried, known.met, known.missed)
+    low, high = known.met * (1 - AROUND[-1]), known.missed * (1 + AROUND[-1])
+    within = sum(t.length is Length.FULL and low <= t.rate_rps <= high for t in tried)
+    if at.share <= search.tolerance or within >= MOST_WITHIN:
+        return None
+    below = sum(rate < at.rate_rps for rate in at.used)
+    sides = (-1, 1) if 2 * below <= len(at.used) else (1, -1)
+    seen = {t.rate_rps for t in tried}
+    rates = (_round(at.rate_rps * (1 + side * share), search.tolerance * at.rate_rps) for side in sides for share in AROUND)
+    return next((rate for rate in rates if rate not in seen), None)

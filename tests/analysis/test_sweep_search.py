@@ -41,7 +41,7 @@ def sweep(serve, search, slo, seconds, seed, short_s=8.0, invalid=lambda rate: F
         values = serve(step.rate_rps, seconds if full else short_s, rng)
         judged = judge(values[len(values) // 20 :], slo, full=full)
         outcome = Outcome.INVALID if invalid(step.rate_rps) else judged.outcome
-        tried.append(Tried(step.rate_rps, step.length, outcome, judged.interval.value, judged.log_error))
+        tried.append(Tried(step.rate_rps, step.length, outcome, judged.interval.value, judged.log_error, seconds))
         assert len(tried) <= search.most
     return step, tried
 
@@ -92,6 +92,25 @@ def test_coverage_over_many_seeds():
         assert held >= 0.92
         assert error < 0.02
         assert tenth < 0.03
+
+
+@pytest.mark.slow
+def test_the_estimate_lies_within_3_percent_of_the_batchers_capacity():
+    """The acceptance figure: 200 sweeps of the lesson's server with runs of 20 s; what one whole sweep measures is bounded as well."""
+    slo, search = parse("p99 < 80ms"), Search(0.08, 700, 1000)
+    true = np.mean([highest_batch_rate_rps(LESSON, RULE, 0.99, 0.08, n) for n in (1_000_000, 1_100_000, 1_200_000)])
+    errors, seconds = [], []
+    for seed in range(3000, 3200):
+        answer, tried = sweep(batcher, search, slo, 20, seed, short_s=5)
+        assert answer.kind is Kind.FOUND
+        errors.append(abs(answer.estimate_rps / true - 1))
+        seconds.append(sum(t.seconds if t.length is Length.FULL else 5 for t in tried))
+    within = np.mean(np.array(errors) <= 0.03)
+    print(
+        f"within 3 %: {within:.3f}, median {np.median(errors):.4f}, worst {max(errors):.4f}; {np.median(seconds):.0f} s measured (median)"
+    )
+    assert within >= 0.97
+    assert np.median(seconds) < 300
 
 
 def test_above_and_below_the_range():
