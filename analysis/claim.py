@@ -20,13 +20,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from analysis.intervals import FEWEST_BATCHES, VON_NEUMANN_Z, exceedances, long_run_variance, von_neumann_z
+from analysis.sample_size import CONFIDENCE, LEAST_VIF, UNCERTAINTY
 from truetail.ranks import PPM, nearest_rank
 
-LEAST_VIF = 8.0
-UNCERTAINTY = 1.5
-"""The spectral estimate of VIF is itself uncertain, and biased low in short runs: it is taken this much larger."""
 FEWEST_TO_ESTIMATE = 10
-CONFIDENCE = 0.975
 MOST_FACTOR = 1e4
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import ledger, percentiles, validity
+from analysis import ledger, percentiles, slo_lines, validity
 from analysis.metrics import INFINITE_NS, measure
 from analysis.run_folder import Run
 from analysis.text import plain
@@ -48,30 +48,28 @@ def values_s(run: Run, metric: str, name: str | None) -> NDArray[np.float64]:
 def doubts(base: Sequence[Run], candidate: Sequence[Run]) -> Doubts:
     """Everything that speaks against comparing the two arms."""
     runs = [*base, *candidate]
+    unmet = [(run, rule) for run in runs for rule in _unmet(run)]
     unlike = [
-        *_unsound(runs),
+        *(f"{_name(run)} is INVALID: {rule.name}: {rule.text}" for run, rule in unmet if rule.name not in NOT_OURS),
         *_different_work(runs),
         *_different_seeds(base, candidate),
         *_different_machines(runs),
         *_different_sizes(runs),
     ]
-    return Doubts(unlike, _notes(base, candidate))
+    # Compared, since a comparison claims nothing about an SLO; but not in silence.
+    alone = [f"{_name(run)} is INVALID by itself: {rule.name}: {rule.text}" for run, rule in unmet if rule.name in NOT_OURS]
+    return Doubts(unlike, [*alone, *_notes(base, candidate)])
 
 
 def _name(run: Run) -> str:
     return plain(run.path.name, 80)
 
 
-def _unsound(runs: Iterable[Run]) -> list[str]:
-    found = []
-    for run in runs:
-        evidence = validity.Evidence(run, ledger.check(run), percentiles.of_run(run), [])
-        found += [
-            f"{_name(run)} is INVALID: {r.name}: {r.text}"
-            for r in validity.unmet(validity.judge(evidence))
-            if r.name not in NOT_OURS
-        ]
-    return found
+def _unmet(run: Run) -> list[validity.Rule]:
+    """The rules that make the run INVALID by itself."""
+    return validity.unmet(
+        validity.judge(validity.Evidence(run, ledger.check(run), percentiles.of_run(run), slo_lines.judge(run)))
+    )
 
 
 def _work(run: Run) -> Mapping[str, Any]:

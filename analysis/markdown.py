@@ -29,6 +29,8 @@ def render(result: Result) -> str:
     if result.slos:
         lines += ["", *_table(tables.slos(result))]
     lines += ["", *_table(_short(tables.key_percentiles(result)))]
+    if failures := tables.failures(result):
+        lines += ["", f"**{markdown_cell(failures)}**"]
     counts = result.ledger.fleet.counts
     lines += [
         "",

@@ -43,7 +43,7 @@ def render(result: Result) -> str:
         run=run, verdict=result.verdict, meaning=MEANINGS[result.verdict.status.value], facts=_facts(result),
         slos=tables.slos(result) if result.slos else None, rules=tables.rules(result), ledger=tables.ledger(result), balanced=result.ledger.balanced,
         faults=result.ledger.faults, notes=result.ledger.notes, percentiles=tables.key_percentiles(result), plots=_plots(result),
-        detail=_detail(result), comparison=_comparison(result),
+        failures=tables.failures(result), detail=_detail(result), comparison=_comparison(result),
         chapters=result.chapters, events=tables.events(result), environment=tables.environment(result), missing=[*run.damage, *run.missing],
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")), script=Markup(script), script_hash=digest,  # noqa: S704 - our own files
         trusted=Markup, scenario_text=json.dumps(strict(run.manifest.raw["scenario"]), indent=1, ensure_ascii=False)[:SCENARIO_SHOWN],

@@ -24,6 +24,12 @@ VIF = np.array(
 TAIL_ESS = 10.0
 """Effective exceedances beyond the percentile that a two-sided claim needs."""
 HIGHEST_UTILISATION = 0.99
+LEAST_VIF = 8.0
+"""What a claim about a limit assumes at least: a queue at half load."""
+UNCERTAINTY = 1.5
+"""A run's own estimate of VIF is itself uncertain, and biased low in short runs: claims take it this much larger."""
+CONFIDENCE = 0.975
+"""One-sided, of a claim about a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,17 @@ def plan(percentile: float, utilisation: float, half_width: float = 0.1, confide
 def needed_for_claim(percentile: float, vif: float) -> int:
     """Requests after which a two-sided interval may be claimed: TAIL_ESS effective exceedances, and both ranks inside."""
     return math.ceil(max(TAIL_ESS * vif / (1 - percentile / 100) - 1e-6, zero_exceedance_n(percentile) * vif))
+
+
+def fewest_n(percentile: float, vif: float = 1.0) -> int:
+    """Requests, none of them beyond the limit, that let a run claim "p``percentile`` lies below the limit" (analysis.claim).
+
+    What `truetail check`, `truetail plan requests` and the verdict tell. ``vif``: expected; 1 where nothing is expected, which gives
+    the least that ever supports a claim: 576 for p95, 2,937 for p99, 29,497 for p99.9. From q^(n / VIF) <= 1 - CONFIDENCE.
+    """
+    if not 0 < percentile < 100 or not vif > 0:
+        raise ValueError(f"percentile and inflation must lie inside their ranges, found {percentile:g}, {vif:g}")
+    return math.ceil(math.log1p(-CONFIDENCE) / math.log(percentile / 100) * max(LEAST_VIF, UNCERTAINTY * vif))
 
 
 def zero_exceedance_n(percentile: float, confidence: float = 0.95) -> int:

@@ -67,11 +67,12 @@ def _matching(found: certify.Certificate, p99_s: float, max_s: float) -> Table:
     m = found.reconciliation
     return Table(
         "Sent against scheduled, by number",
-        ["scheduled", "sent", "missing", "doubled", "unknown", "lateness p50", "p99 (allowed)", "max (allowed)"],
+        ["scheduled", "sent", "missing", "doubled", "unknown", "lateness p50, whole run", "p99, whole run (allowed)", "max, whole run (allowed)"],
         [[
             count(m.scheduled), count(m.sent), count(m.missing), count(m.doubled), count(m.unknown), duration(m.lateness_p50_s),
             f"{duration(m.lateness_p99_s)} ({duration(p99_s)})", f"{duration(m.lateness_max_s)} ({duration(max_s)})",
         ]],
+        "The whole run, its warm-up included; the rules 'lateness p99' and 'lateness max' look at what came after the warm-up. "
         "This is what certifies: tests of a distribution see neither a constant delay nor a few missing requests.",
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from analysis import claim
 from analysis.intervals import percentile_interval
 from analysis.metrics import INFINITE_NS, measure, tokens_per_s
 from analysis.run_folder import Run
-from analysis.sample_size import zero_exceedance_n
+from analysis.sample_size import fewest_n, zero_exceedance_n
 from analysis.text import count, duration, plain, share
 from truetail.ranks import nearest_rank
 from truetail.records import OK
@@ -118,9 +118,9 @@ def _how_sure(run: Run, slo: Slo, mask: NDArray[np.bool_], n: int, *, met: bool)
     percentile = float(slo.percentile or 0)
     if percentile >= 100:
         return True, "the largest of this run; it says nothing about the next"
-    floor = zero_exceedance_n(percentile)
-    if n < floor:
-        return False, f"{count(n)} requests: p{slo.percentile} needs at least {count(floor)}, even if requests were independent"
+    if n < zero_exceedance_n(percentile):  # not even independent requests would show it
+        needs = count(fewest_n(percentile))
+        return False, f"{count(n)} requests: a claim about p{slo.percentile} needs at least {needs}, with none beyond the limit"
     values = measure(run.records, slo.metric, mask)
     if len(values) == int(mask.sum()):
         values = values[np.argsort(run.records["intended_ns"][mask], kind="stable")]

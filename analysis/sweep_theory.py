@@ -111,7 +111,11 @@ def of_target(run: Run, spacing: Mapping[str, Any]) -> tuple[Model | None, str]:
     version = target.get("version") if isinstance(target, dict) else None
     if not isinstance(version, dict) or version.get("service") != "truetail-target":
         return None, "the service is not the reference service"
-    told: dict[str, str] = {m[0] or m[2]: m[1] or m[3] for m in TELLS.findall(str(version.get("config", "")))}
+    config = version.get("config")
+    if isinstance(config, dict):
+        told = {str(key): str(value) for key, value in config.items() if isinstance(value, str | int | float)}
+    else:  # run folders before the manifest kept it as JSON
+        told = {m[0] or m[2]: m[1] or m[3] for m in TELLS.findall(str(config or ""))}
     try:
         return _declared(told, spacing)
     except (KeyError, ValueError) as error:

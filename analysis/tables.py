@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 
 from analysis.ledger import COLUMNS
@@ -12,6 +14,8 @@ from analysis.sections import Table
 from analysis.text import count, duration, plain, share
 
 HEADER = ("", "n", "failed", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "mean", "max")
+MANY_FAILED = 0.01
+"""Beyond this share of failures even p99 differs between all and successes."""
 NO_ROOM = 40
 """Rows of one kind that a page shows; summary.json has all."""
 
@@ -45,6 +49,19 @@ def key_percentiles(result: Result) -> Table:
     if latency.estimate:
         note += f" The line with histograms is exact within {share(latency.estimate.bound)} upwards."
     return Table("Percentiles", HEADER, rows, note)
+
+
+def failures(result: Result) -> str:
+    """What failures do to the percentiles, in words; empty where fewer than one in a hundred failed."""
+    response = result.percentiles.response
+    if not response.n or response.failed <= MANY_FAILED * response.n:
+        return ""
+    infinite = [q for q in SHOWN if math.isinf(response.all_s[q] or 0.0)]
+    first = f"p{infinite[0]} and everything beyond it is infinite" if infinite else "they take the places of the slowest"
+    return (
+        f"{count(response.failed)} of {count(response.n)} arrivals after the warm-up failed ({share(response.failed / response.n)}). Of all arrivals {first}; "
+        f"the lines of successes leave the failed ones out and say nothing about them. SLO lines are judged on all."
+    )
 
 
 def groups(title: str, found: Sequence[Group], note: str = "") -> Table | None:
@@ -115,13 +132,17 @@ def environment(result: Result) -> Table:
     for name in ("target", "host", "versions", "git_commit"):
         value = raw.get(name)
         text = (
-            ", ".join(f"{key} {item}" for key, item in value.items() if item not in (None, ""))
+            ", ".join(f"{key} {_as_text(item)}" for key, item in value.items() if item not in (None, ""))
             if isinstance(value, dict)
             else str(value or "")
         )
         rows.append((name.replace("_", " "), plain(text, 600)))
     rows += [(worker.name, _worker(worker)) for worker in manifest.workers[:NO_ROOM]]
     return Table("Environment and seeds", ("", ""), rows)
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 def _worker(worker: Worker) -> str:

@@ -129,7 +129,7 @@ def _lateness_max(evidence: Evidence) -> Outcome:
 def _within(found_s: float | None, limit_s: float) -> Outcome:
     if found_s is None:
         return None, "nothing was sent after the warm-up"
-    return found_s <= limit_s, f"{duration(found_s)}, at most {duration(limit_s)} is allowed"
+    return found_s <= limit_s, f"{duration(found_s)} after the warm-up, at most {duration(limit_s)} is allowed"
 
 
 def _dropped(evidence: Evidence) -> Outcome:
@@ -185,7 +185,7 @@ def _long_enough(evidence: Evidence) -> Outcome:
         return False, f"too short a run for {'; '.join(short[:LISTED])}"
     if not any(slo.met is not None for slo in evidence.slos):
         return None, "no SLO line has data"
-    return True, "enough requests for every percentile that an SLO line names (the least for independent requests)"
+    return True, "the run supports a claim about every percentile that an SLO line names"
 
 
 RULES: dict[str, Callable[[Evidence], Outcome]] = {

@@ -139,7 +139,7 @@ def _worker_counts(schedule: Schedule, resolved: Mapping[str, Any], count: int, 
 class Need:
     """How many requests an SLO line will be judged on, and how many it takes; None where no such number is known beforehand.
 
-    ``bound``: to show the line at 95 % confidence when no request breaks it. ``interval``: to say a percentile from both sides.
+    ``bound``: for the verdict to claim the line when no request breaks it. ``interval``: to say a percentile from both sides.
     """
 
     slo: str
@@ -155,7 +155,7 @@ def need_of(slo: Slo, planned: int, utilisation: float) -> Need:
     if slo.kind == "percentile" and slo.ppm is not None and slo.ppm < PPM:
         percentile = slo.ppm / 10_000
         plan = sample_size.plan(percentile, utilisation)
-        least = math.ceil(sample_size.zero_exceedance_n(percentile, CONFIDENCE) * plan.vif)
+        least = sample_size.fewest_n(percentile, plan.vif)
         return Need(slo.text, planned, least, max(least, plan.claim_n))
     failing = {"error_rate": slo.limit, "goodput": 1 - slo.limit}.get(slo.kind, 0.0)
     # Not one failure in n shows less than the share p of failures when (1 - p)^n <= 5 %.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import ssl
 import time
@@ -16,6 +17,8 @@ from truetail.errors import TargetNotReady
 ATTEMPT_S = 2.0
 STEP_S = 0.1
 MAX_BODY = 65_536
+MOST_ITEMS, LONGEST_TEXT, DEEPEST = 50, 300, 6
+"""What of a /version page goes into the manifest: so many items at each level, so long a text, so many levels."""
 
 
 def _get(url: str, path: str) -> tuple[int, bytes]:
@@ -73,7 +76,23 @@ def version(url: str) -> dict[str, Any] | None:
     """What ``GET /version`` tells, for the manifest; None where the target has no such page."""
     try:
         status, body = _get(url, "/version")
-        told = json.loads(body) if status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError):
+        told = json.loads(body, parse_constant=lambda _: None) if status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return None
-    return {str(key)[:64]: str(value)[:300] for key, value in list(told.items())[:20]} if isinstance(told, dict) else None
+    bounded: dict[str, Any] | None = _bounded(told) if isinstance(told, dict) else None
+    return bounded
+
+
+def _bounded(value: Any, level: int = 1) -> Any:
+    """The same JSON, cut where it is too long or too deep: a page of a stranger must not fill run.json."""
+    if isinstance(value, dict | list) and level > DEEPEST:
+        return "..."
+    if isinstance(value, dict):
+        return {str(key)[:64]: _bounded(item, level + 1) for key, item in list(value.items())[:MOST_ITEMS]}
+    if isinstance(value, list):
+        return [_bounded(item, level + 1) for item in value[:MOST_ITEMS]]
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    if isinstance(value, float) and not math.isfinite(value):  # 1e999 is valid JSON
+        return None
+    return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)[:LONGEST_TEXT]

@@ -18,7 +18,7 @@ def write_run(folder: Path, serve, rate: float = 100.0, duration_s: float = 60.0
     offsets = np.concatenate([block.offsets_ns for block in schedule.blocks()])
     records = serve(offsets / 1e9)
     records["intended_ns"], records["k"] = offsets, np.arange(len(offsets))
-    warmup_s = manifest.pop("warmup_s", 5.0)
+    warmup_s, slos = manifest.pop("warmup_s", 5.0), manifest.pop("slos", ["p99 < 50ms"])
     records["flags"] = offsets < warmup_s * 1e9
     records["name"] = 1
     (folder / "records").mkdir(parents=True)
@@ -32,7 +32,7 @@ def write_run(folder: Path, serve, rate: float = 100.0, duration_s: float = 60.0
     document = {
         "format": 1, "run_id": folder.name, "scenario": {
             "name": "simulated", "arrivals": arrivals, "requests": [{"name": "predict", "weight": 1}], "duration_s": duration_s,
-            "warmup_s": warmup_s, "drain_s": 15.0, "seed": {"schedule": seed, "payload": 1, "mix": 1}, "slos": ["p99 < 50ms"],
+            "warmup_s": warmup_s, "drain_s": 15.0, "seed": {"schedule": seed, "payload": 1, "mix": 1}, "slos": slos,
         },
         "schedule": {"digest": schedule.digest(), "count": len(offsets), "expected_count": schedule.expected_count, "epoch_wall_s": 0.0},
         "state": "ended", "stop_reason": "completed", "stopped_at_ns": None, "epoch_wall_ns": 10**18,

@@ -23,6 +23,7 @@ from junitparser import JUnitXml
 from analysis import sections
 from analysis.report import build
 from analysis.run_folder import Run, open_run
+from tests.analysis import hlog_decoder
 from tests.analysis.run_folders import EPOCH_WALL_NS, Plan, fail, rows_of, write_run
 from truetail.cli import main
 from truetail.histogram import HIGHEST_US
@@ -154,6 +155,40 @@ def test_hlog_is_read_back_with_equal_counts(tmp_path: Path) -> None:
         int((ok["name"] == i).sum()) for i in (1, 2)
     )
     assert all(re.fullmatch(r"[A-Za-z0-9_./|:-]+", tag) for tag in tags)
+
+
+def test_hlog_is_read_by_a_second_reader(tmp_path: Path) -> None:
+    """Decoded by hand from the format's description, without HdrHistogram: second by second every value lies in a cell that is counted."""
+    plan = Plan(rate_rps=300, duration_s=8, spacing={"kind": "poisson"})
+    rows = rows_of(plan, np.random.default_rng(4).lognormal(3, 1.5, plan.schedule.count()))
+    folder = write_run(tmp_path / "run", plan, rows)
+    build(folder)
+    intended_s = rows["intended_ns"] // 10**9
+    response_us = (rows["done_ns"] - rows["intended_ns"]) // 1000
+    seconds = 0
+    for tag, start, length, largest, counts in hlog_decoder.lines((folder / "fleet.hlog").read_text()):
+        if tag:
+            continue
+        values = response_us[(intended_s >= start) & (intended_s < start + length)]
+        assert largest == pytest.approx(values.max() / 1000, abs=0.001)
+        for (lowest, width), count in counts.items():
+            assert count == int(((values >= lowest) & (values < lowest + width)).sum())
+        assert sum(counts.values()) == len(values)
+        seconds += 1
+    assert seconds == 8
+
+
+def test_failures_are_told_beside_the_percentiles(tmp_path: Path) -> None:
+    """2 % failed: page and Markdown say which percentiles of all are infinite and that successes leave the failures out; 0.5 %: nothing."""
+    for share, told in ((0.02, True), (0.005, False)):
+        plan = Plan(rate_rps=200, duration_s=20)
+        rows = rows_of(plan, 10.0)
+        fail(rows, slice(0, round(share * len(rows))), FAILED)
+        folder = write_run(tmp_path / f"run{share}", plan, rows, {"name": ["a"], "replica": [], "error": ["x"]})
+        build(folder)
+        for name in ("report.html", "summary.md"):
+            text = (folder / name).read_text(encoding="utf-8")
+            assert ("p99 and everything beyond it is infinite" in text) is told
 
 
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:

@@ -166,6 +166,15 @@ def test_compare_json(tmp_path, capsys):
     assert found["ratio"] > 1.2
 
 
+def test_compare_says_that_a_run_is_invalid_by_itself(tmp_path, capsys):
+    """A base that is too short for its own SLO line is compared, since a comparison claims nothing of it; but a note says so."""
+    base, other = (arm(tmp_path, n, 1, (seed,), slos=["p99.99 < 10s"]) for n, seed in (("b", 1), ("o", 2)))
+    assert cli.main(["compare", *base, "--", *other]) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "b1 is INVALID by itself: long enough" in said
+    assert "o2 is INVALID by itself: long enough" in said
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

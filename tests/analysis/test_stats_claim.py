@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import beta
 
 from analysis.claim import below, upper_bound
+from analysis.sample_size import fewest_n
 
 
 def mm1(rho, n, rng):
@@ -60,3 +61,12 @@ def test_claims_are_made_where_they_are_true():
     rng = np.random.default_rng(3)
     limit = 1.5 * math.log(100) / 0.5
     assert sum(below(mm1(0.5, 30_000, rng), limit, 990_000).supported for _ in range(30)) >= 22
+
+
+@pytest.mark.parametrize(("percentile", "ppm", "fewest"), [(95, 950_000, 576), (99, 990_000, 2937), (99.9, 999_000, 29497)])
+def test_the_number_told_beforehand_is_the_number_judged_by(percentile, ppm, fewest):
+    """`truetail check`, docs and the verdict count alike: so many independent requests below the limit support the claim, one fewer do not."""
+    assert fewest_n(percentile) == fewest
+    values = np.random.default_rng(1).permutation(np.linspace(0.1, 0.9, fewest))
+    assert below(values, 1.0, ppm).supported
+    assert not below(values[:-1], 1.0, ppm).supported

@@ -278,7 +278,7 @@ def _ms(seconds: float) -> str:
 def _need(need: Need) -> str:
     text = f"{need.slo}: judged on {need.planned} requests"
     if need.bound is not None:
-        text += f"; {need.bound} can show it"
+        text += f"; {need.bound} can show it, if none is slower"
     if need.interval is not None:
         text += f", {need.interval} give an interval"
     return text

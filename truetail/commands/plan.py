@@ -183,6 +183,10 @@ def requests(args: argparse.Namespace) -> Answer:
         f"{plan.n} requests for p{args.percentile:g} within +-{args.half_width:.0%} at utilisation {args.utilisation:.0%} "
         f"(variance inflation {plan.vif:.3g}); below {plan.claim_n} no two-sided claim can be made",
     ]
+    fewest = sample_size.fewest_n(args.percentile, plan.vif)
+    lines.append(
+        f"a run claims that p{args.percentile:g} lies below a limit from {fewest} requests on, if none is slower than the limit"
+    )
     if args.rate:
         lines.append(f"at {args.rate:g}/s that takes {plan.n / args.rate:.0f} s, the warm-up not counted")
     lines.append("of a simulated M/M/1 queue: fix the length before the run, and never repeat a run until it passes")
@@ -190,7 +194,7 @@ def requests(args: argparse.Namespace) -> Answer:
     rows = [[f"{p.utilisation:.0%}", f"{p.vif:.3g}", f"{p.claim_n:,}", f"{p.precise_n:,}"] for p in others]
     data = {
         "percentile": plan.percentile, "utilisation": plan.utilisation, "half_width": plan.half_width, "vif": plan.vif,
-        "claim_n": plan.claim_n, "precise_n": plan.precise_n, "n": plan.n,
+        "fewest_n": fewest, "claim_n": plan.claim_n, "precise_n": plan.precise_n, "n": plan.n,
         "duration_s": plan.n / args.rate if args.rate else None,
     }  # fmt: skip
     return data, lines, ["utilisation", "VIF", "any claim", f"+-{args.half_width:.0%}"], rows
