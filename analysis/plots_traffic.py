@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from analysis.planned import operational_time
-from analysis.plots import COLOURS, HATCHES, INK, legend, line, nothing, plot
+from analysis.plots import COLOURS, GRID, HATCHES, INK, legend, line, nothing, plot
 from analysis.plots_latency import time_axis
 from analysis.run_folder import Run
 from analysis.sections import Plot
@@ -54,7 +54,7 @@ def errors(run: Run, series: Series) -> Plot | None:
             top = base + values / series.step_s
             on.fill_between(
                 np.append(series.starts_s, series.starts_s[-1] + series.step_s), np.append(base, base[-1]), np.append(top, top[-1]), step="post",
-                facecolor=COLOURS[number % 8], hatch=HATCHES[number % 8], edgecolor=INK, linewidth=0.3, label=f"{plain(label, 30)} ({count(values.sum())})",
+                facecolor=COLOURS[number % 8], hatch=HATCHES[number % 8], edgecolor=GRID, linewidth=0.3, label=f"{plain(label, 30)} ({count(values.sum())})",
             )  # fmt: skip
             base = top
         on.set_ylim(bottom=0)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.percentiles import Group, Percentiles, mean_of_p99s
-from analysis.plots import COLOURS, HATCHES, INK, legend, nothing, plot
+from analysis.plots import COLOURS, GRID, HATCHES, INK, legend, nothing, plot
 from analysis.run_folder import Run
 from analysis.sections import Plot
 from analysis.text import count, duration, plain
@@ -72,7 +72,7 @@ def stages(run: Run) -> Plot:
                 height=0.55,
                 color=COLOURS[number % 8],
                 hatch=HATCHES[number % 8],
-                edgecolor=INK,
+                edgecolor=GRID,
                 linewidth=0.4,
                 label=name,
             )

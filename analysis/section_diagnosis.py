@@ -105,5 +105,5 @@ def _spike_plot(evidence: Evidence, found: Diagnosis) -> Plot:
         legend(figure, on, 2)
 
     drawn = "A failure is drawn at the p99 of the run's successes, or later if it was."
-    caption = f"{len(evidence.rows):,} requests in windows of {width_ns / 1e9:g} s; spike windows hatched. {drawn}"
+    caption = f"Requests after the warm-up; n = {len(evidence.rows):,}, in windows of {width_ns / 1e9:g} s; spike windows hatched. {drawn}"
     return plot("spikes", "p99 over time, spike windows marked", caption, draw)

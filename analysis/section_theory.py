@@ -108,13 +108,18 @@ def _replayed(evidence: Evidence, told: NDArray[np.bool_], time: BatchTime, rule
     )
 
 
+def _error_ms(seconds: float) -> str:
+    """A standard error in ms; below a nanosecond it is only rounding."""
+    return f"{1e3 * seconds:.2g}" if seconds >= 1e-9 else "0"
+
+
 def _batch_findings(evidence: Evidence, fit: BatchFit, known: tuple[BatchTime, BatchRule] | None) -> list[str]:
     rule, replicas = _rule(known, fit), len(_replicas(evidence))
     span_s = max(float(np.ptp(evidence.rows["intended_ns"])) / 1e9, 1e-9)
     each = len(evidence.rows) / span_s / replicas
     capacity = fit.time.capacity_rps(rule.max_batch)
     findings = [
-        f"Measured t(b) = {1e3 * fit.time.a_s:.4g} (+-{1e3 * fit.a_error_s:.2g}) + {1e3 * fit.time.c_s:.4g} (+-{1e3 * fit.c_error_s:.2g}) b ms, "
+        f"Measured t(b) = {1e3 * fit.time.a_s:.4g} (+-{_error_ms(fit.a_error_s)}) + {1e3 * fit.time.c_s:.4g} (+-{_error_ms(fit.c_error_s)}) b ms, "
         f"from {fit.calls:,} calls with batches of {fit.smallest} to {fit.largest} (standard errors)."
         + (f" Declared: {1e3 * known[0].a_s:.4g} + {1e3 * known[0].c_s:.4g} b ms." if known else "")
     ]
@@ -150,7 +155,10 @@ def _batch_plot(evidence: Evidence, told: NDArray[np.bool_], fit: BatchFit) -> P
         legend(figure, on, 2)
 
     return plot(
-        "batch-time", "Inference time by batch size", f"{int(told.sum()):,} answers; points are medians by batch size.", draw
+        "batch-time",
+        "Inference time by batch size",
+        f"Answers after the warm-up; n = {int(told.sum()):,}. Points are medians by batch size.",
+        draw,
     )
 
 

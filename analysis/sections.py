@@ -17,6 +17,8 @@ from analysis.run_folder import Run
 from analysis.text import plain
 
 log = logging.getLogger("truetail.analysis")
+LONG_CELL = 24
+"""Characters of a cell beyond which it is a sentence and not a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+
+    @property
+    def text_columns(self) -> set[int]:
+        """Columns that hold sentences: their cells wrap and stand at the left, as their headings do."""
+        return {at for row in self.rows for at, cell in enumerate(row) if isinstance(cell, str) and len(cell) > LONG_CELL}
 
 
 @dataclass(frozen=True, slots=True)

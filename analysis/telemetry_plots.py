@@ -17,6 +17,7 @@ from analysis.text import plain
 MOST_POINTS = 1500
 SHADE = plots.COLOURS[3]
 LABEL = 70
+PANEL_IN, TOP_IN, BOTTOM_IN = 1.3, 0.3, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,21 @@ class Stack:
 
 def stack(name: str, it: Stack, seconds: Seconds) -> Plot:
     """Response time by second (p50, p99) above the panels, all on seconds from the epoch. ``name`` makes the SVG's ids unique."""
-    with plots.axes(1.3 * (len(it.panels) + 1) + 0.8) as (figure, only):
+    height_in = PANEL_IN * (len(it.panels) + 1) + TOP_IN + BOTTOM_IN
+    with plots.axes(height_in) as (figure, only):
         only.remove()
+        # Room above each panel for its title and legend; the first one's is the top margin.
+        figure.subplots_adjust(left=0.1, right=0.98, top=1 - TOP_IN / height_in, bottom=BOTTOM_IN / height_in, hspace=0.45)
         axes: list[Any] = list(np.atleast_1d(figure.subplots(len(it.panels) + 1, 1, sharex=True)))
         end_s = float(seconds.edges_ns[-1]) / 1e9
         _latency(axes[0], seconds)
         for axis, panel in zip(axes[1:], it.panels, strict=True):
+            sizes = {len(series) for series in panel.lines.values()}
             for number, (label, series) in enumerate(panel.lines.items()):
-                _line(axis, thin(series, int(seconds.edges_ns[-1])), number, f"{label} (n = {len(series)})")
-            _dress(axis, panel.title, panel.unit, panel.floor)
+                told = label if len(sizes) == 1 else f"{label} (n = {len(series)})"
+                _line(axis, thin(series, int(seconds.edges_ns[-1])), number, told)
+            title = f"{panel.title} (n = {next(iter(sizes))})" if len(sizes) == 1 else panel.title
+            _dress(axis, title, panel.unit, panel.floor)
         for axis in axes:
             _mark(axis, it.marks, end_s)
         axes[-1].set_xlim(0, end_s)

@@ -70,7 +70,7 @@ def _plots(telemetry: Telemetry, seconds: figures.Seconds, warmup_ns: int) -> It
                     if rank is not None
                     else "no correlation can be told"
                 )
-                caption = f"n = {len(share)} seconds with both; {told}.{_simulated(source)}"
+                caption = f"After the warm-up; n = {len(share)} seconds with both; {told}.{_simulated(source)}"
                 yield plots.scatter(f"busy{number}", f"{source.title}: {label} against latency", (share, p99_s), label, caption)
     for folder, choose in (("server", panels.server_panels), ("host", panels.host_panels)):
         for number, source in enumerate(telemetry.of(folder)):
@@ -84,7 +84,8 @@ def _caption(source: Source, marks: plots.Marks) -> str:
     name = source.about.get("name", "")
     shaded = "shaded: throttled; " if marks.shaded else ""
     dotted = "dotted: events; " if marks.instants else ""
-    return f"{name + '; ' if name else ''}{shaded}{dotted}n = {source.samples} samples.{_simulated(source)}"
+    window = "Whole run, warm-up grey, response after it; " if marks.warmup_ns > 0 else "Whole run; "
+    return f"{name + '; ' if name else ''}{window}{shaded}{dotted}n = {source.samples} samples.{_simulated(source)}"
 
 
 def _simulated(source: Source) -> str:
