@@ -60,7 +60,7 @@ def below(values: NDArray[np.floating], limit: float, ppm: int) -> Claim:
     """The claim that the percentile of ``values`` (in order of intended time, +inf for a failure) lies below ``limit``."""
     x = np.asarray(values, dtype=float)
     n, allowed = len(x), 1 - ppm / PPM
-    beyond = (x >= limit).astype(float)
+    beyond = x >= limit
     m = int(beyond.sum())
     rank = nearest_rank(n, ppm)
     value = float(np.partition(x, rank - 1)[rank - 1])
@@ -78,7 +78,7 @@ def upper_bound(m: float, n: float, confidence: float = CONFIDENCE) -> float:
     return float(betaincinv(m + 1, n - m, confidence)) if m < n else 1.0
 
 
-def _vif(beyond: NDArray[np.float64]) -> float:
+def _vif(beyond: NDArray[np.bool_]) -> float:
     share = float(beyond.mean())
     independent = share * (1 - share)
     return long_run_variance(beyond, independent) / independent if independent > 0 else 1.0

@@ -86,7 +86,8 @@ class Evidence:
     @cached_property
     def rows(self) -> NDArray[np.void]:
         """The requests judged: those after the warm-up."""
-        return self.every[(self.every["flags"] & FLAG_WARMUP) == 0]
+        after = (self.every["flags"] & FLAG_WARMUP) == 0
+        return self.every if after.all() else self.every[after]
 
     @cached_property
     def ok(self) -> Mask:

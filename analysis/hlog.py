@@ -17,7 +17,8 @@ from hdrh.histogram import HdrHistogram
 from numpy.typing import NDArray
 
 from analysis.metrics import INFINITE_NS, Values, measure
-from analysis.percentiles import split
+from analysis.percentiles import split, tally
+from analysis.record_columns import chosen
 from analysis.run_folder import Run
 from analysis.series import step_of
 from truetail.histogram import HALF_MAGNITUDE, HIGHEST_US, SUB_BUCKETS
@@ -48,14 +49,14 @@ def write(run: Run, path: Path) -> dict[str, str]:
 def _series(run: Run) -> Iterator[tuple[str, str, Values, Values]]:
     """(tag, its text, values, intended instants) of each series; the fleet's total has no tag."""
     records = run.records
-    first = records.measured & records.arrivals
-    intended = records["intended_ns"][first]
+    first = records.judged
+    intended = chosen(records["intended_ns"], first)
     response = measure(records, "response", first)
     yield "", "response time of successes, whole fleet", response, intended
     yield "service", "service time of successes (sent to done)", measure(records, "service", first), intended
     yield "lateness", "lateness (intended to sent)", measure(records, "lateness", first), intended
-    names = records["name"][first]
-    used = np.bincount(names, minlength=1)
+    names = chosen(records["name"], first)
+    used = tally(names, len(records.texts("name")))
     ranked = [number for number in np.argsort(-used, kind="stable").tolist() if used[number]]
     if len(ranked) > 1:
         for number in ranked[:NAMES_SHOWN]:
@@ -72,10 +73,10 @@ def _lines(values: Values, intended: Values, duration_s: float, most: int) -> It
     """One line per interval that has an answer: start, length, maximum (ms), payload."""
     step_s = float(max(1, int(np.ceil(duration_s / most))))
     steps = int(np.ceil(duration_s / step_s))
-    answered = (values != INFINITE_NS) & (values >= 0)
-    for step, part in split(values[answered], step_of(np.maximum(intended[answered], 0), step_s, steps), steps):
-        payload = encode(part // 1000)
-        yield f"{step * step_s:.3f},{step_s:.3f},{int(part.max()) / 1e6:.6f},{payload}\n"
+    for step, part in split(values, step_of(np.maximum(intended, 0), step_s, steps), steps):
+        answered = part[(part != INFINITE_NS) & (part >= 0)]
+        if len(answered):
+            yield f"{step * step_s:.3f},{step_s:.3f},{int(answered.max()) / 1e6:.6f},{encode(answered // 1000)}\n"
 
 
 def encode(values_us: NDArray[np.int64]) -> str:

@@ -32,6 +32,9 @@ FEWEST_BATCHES = 4 * PAIRS
 VON_NEUMANN_BATCHES = 32
 VON_NEUMANN_Z = 1.645
 
+Series = NDArray[np.float64] | NDArray[np.bool_]
+"""Numbers in order of time; True counts as 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -72,20 +75,23 @@ class Interval:
         return True if self.two_sided and self.high <= limit else None
 
 
-def percentile_interval(values: NDArray[np.floating], ppm: int, confidence: float = 0.95) -> Interval:
+def percentile_interval(
+    values: NDArray[np.floating], ppm: int, confidence: float = 0.95, ordered: NDArray[np.float64] | None = None
+) -> Interval:
     """The percentile (``ppm`` parts per million) of ``values`` in order of intended time; +inf stands for a failure.
 
-    Raises ValueError for no values or a NaN among them.
+    ``ordered`` is the same sorted, from a caller who has it. Raises ValueError for no values or a NaN among them.
     """
     x = np.asarray(values, dtype=float)
     n = len(x)
     rank = nearest_rank(n, ppm)
-    if np.isnan(x).any():
+    # A NaN is sorted to the end.
+    if np.isnan(x).any() if ordered is None else np.isnan(ordered[-1]):
         raise ValueError("a latency is NaN: a request without a time belongs into the ledger, not here")
     q = ppm / PPM
     if q >= 1:
         raise ValueError("the maximum has no interval: only percentiles below 100 do")
-    value = float(np.partition(x, rank - 1)[rank - 1])
+    value = float((np.partition(x, rank - 1) if ordered is None else ordered)[rank - 1])
     beyond = exceedances(x, value)
     v = long_run_variance(beyond, q * (1 - q))
     t = float(stdtrit(DEGREES_OF_FREEDOM, 0.5 + confidence / 2))
@@ -94,7 +100,7 @@ def percentile_interval(values: NDArray[np.floating], ppm: int, confidence: floa
     vif = v / (q * (1 - q))
     tail_ess = n * (1 - q) / vif
     reason = _too_short(n, high_rank, tail_ess, beyond)
-    ends = np.partition(x, [max(low_rank, 1) - 1, min(high_rank, n) - 1])
+    ends = np.partition(x, [max(low_rank, 1) - 1, min(high_rank, n) - 1]) if ordered is None else ordered
     low = float(ends[low_rank - 1]) if low_rank >= 1 else -math.inf
     high = float(ends[high_rank - 1]) if not reason else math.inf
     # A rule may fail although n exceeds what its VIF asks for (batch means correlated): then the VIF is not to be believed.
@@ -102,13 +108,13 @@ def percentile_interval(values: NDArray[np.floating], ppm: int, confidence: floa
     return Interval(f"{ppm / 10_000:g}", n, value, low, high, not reason, confidence, vif, tail_ess, needed, reason)
 
 
-def exceedances(x: NDArray[np.floating], value: float) -> NDArray[np.float64]:
-    """1 where x exceeds ``value``; where nothing does (the percentile is the maximum, or infinite), 1 where it is reached."""
+def exceedances(x: NDArray[np.floating], value: float) -> NDArray[np.bool_]:
+    """Where x exceeds ``value``; where nothing does (the percentile is the maximum, or infinite), where it is reached."""
     beyond = x > value
-    return (beyond if beyond.any() else x >= value).astype(float)
+    return beyond if beyond.any() else x >= value
 
 
-def _too_short(n: int, high_rank: int, tail_ess: float, beyond: NDArray[np.float64]) -> str:
+def _too_short(n: int, high_rank: int, tail_ess: float, beyond: NDArray[np.bool_]) -> str:
     """Why no two-sided claim may be made; empty when one may."""
     if n < FEWEST_BATCHES:
         return f"fewer than {FEWEST_BATCHES} requests"
@@ -121,14 +127,14 @@ def _too_short(n: int, high_rank: int, tail_ess: float, beyond: NDArray[np.float
     return ""
 
 
-def batch_means(x: NDArray[np.float64], batches: int) -> NDArray[np.float64]:
+def batch_means(x: Series, batches: int) -> NDArray[np.float64]:
     """Means of ``batches`` consecutive batches of equal size; the few values left over at the end are left out."""
     size = len(x) // batches
     means: NDArray[np.float64] = x[: size * batches].reshape(batches, size).mean(axis=1)
     return means
 
 
-def long_run_variance(x: NDArray[np.float64], floor: float) -> float:
+def long_run_variance(x: Series, floor: float) -> float:
     """Heidelberger and Welch's spectrum at frequency 0 of ``x``, at least ``floor`` (the variance if x were independent)."""
     n = len(x)
     if n < FEWEST_BATCHES or x.min() == x.max():
@@ -146,7 +152,7 @@ def long_run_variance(x: NDArray[np.float64], floor: float) -> float:
     return max(BIAS_C1 * math.exp(at_zero) * (n // batches), floor)
 
 
-def von_neumann_z(x: NDArray[np.float64], batches: int = VON_NEUMANN_BATCHES) -> float:
+def von_neumann_z(x: Series, batches: int = VON_NEUMANN_BATCHES) -> float:
     """Von Neumann's ratio on batch means as a standard normal: large when neighbours are alike, 0 when they are constant."""
     y = batch_means(x, batches)
     squares = float(((y - y.mean()) ** 2).sum())

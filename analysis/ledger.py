@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.manifest_model import Ledger
+from analysis.record_columns import chosen, pieces
 from analysis.run_folder import Run
 from truetail.records import OUTCOMES
 
@@ -53,11 +54,15 @@ def check(run: Run) -> LedgerCheck:
     """Count, then compare: laws, numbers (missing, doubled, unknown), worker by worker against the manifest."""
     records = run.records
     scheduled = run.manifest.schedule.count if run.manifest.schedule else 0
-    ks = np.sort(records["k"][records.arrivals])
-    known = ks[(ks >= 0) & (ks < scheduled)]
-    single = known[np.diff(known, prepend=-1) > 0]
-    doubled = known[np.diff(known, prepend=-1) == 0]
-    workers = [_worker_line(run, number) for number in range(len(records.files))]
+    ks = chosen(records["k"], records.arrivals)
+    if not (ks[1:] >= ks[:-1]).all():  # arrivals are due in the order of their numbers
+        ks = np.sort(ks)
+    known = ks[np.searchsorted(ks, 0) : np.searchsorted(ks, scheduled)]
+    again = known[1:] == known[:-1]
+    doubled = known[1:][again]
+    single = np.concatenate([known[:1], known[1:][~again]]) if len(doubled) else known
+    fates = _fates(run)
+    workers = [_worker_line(run, name, counts) for name, counts in zip(records.workers, fates, strict=True)]
     workers += _absent_lines(run, {line.label for line in workers})
     absent = scheduled - len(single)
     lost, unsent = _explained(run, absent, workers)
@@ -74,11 +79,18 @@ def check(run: Run) -> LedgerCheck:
     return found
 
 
-def _worker_line(run: Run, number: int) -> Line:
-    records = run.records
-    name = records.workers[number]
-    mine = records["outcome"][records.arrivals & (records["worker"] == number)]
-    fates = dict(zip(OUTCOMES, np.bincount(mine, minlength=len(OUTCOMES)).tolist(), strict=True))
+def _fates(run: Run) -> list[list[int]]:
+    """Of each worker the number of arrivals by outcome."""
+    records, kinds = run.records, len(OUTCOMES)
+    worker, outcome = chosen(records["worker"], records.arrivals), chosen(records["outcome"], records.arrivals)
+    counts = np.zeros(len(records.files) * kinds, np.int64)
+    for piece in pieces(len(worker)):
+        counts += np.bincount(worker[piece].astype(np.int64) * kinds + outcome[piece], minlength=len(counts))
+    return [list(row) for row in counts.reshape(-1, kinds).tolist()]
+
+
+def _worker_line(run: Run, name: str, counts: list[int]) -> Line:
+    fates = dict(zip(OUTCOMES, counts, strict=True))
     sent = sum(fates[fate] for fate in FATES)
     worker = next((worker for worker in run.manifest.workers if worker.name == name), None)
     told = worker.ledger.scheduled if worker and worker.ledger else worker.scheduled if worker else None

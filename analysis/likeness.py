@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import ledger, percentiles, slo_lines, validity
-from analysis.metrics import INFINITE_NS, measure
+from analysis.metrics import measure, seconds
 from analysis.run_folder import Run
 from analysis.text import plain
 
@@ -35,14 +35,11 @@ class Doubts:
 def values_s(run: Run, metric: str, name: str | None) -> NDArray[np.float64]:
     """A metric of the run's arrivals after the warm-up, in order of intended time; +inf for failures."""
     records = run.records
-    mask = records.measured & records.arrivals
+    mask = records.judged
     if name is not None:
         texts = records.texts("name")
         mask = mask & (records["name"] == (texts.index(name) if name in texts else -1))
-    values = measure(records, metric, mask)
-    if len(values) == int(mask.sum()):  # else some told nothing, and the order of the rest is that of the files
-        values = values[np.argsort(records["intended_ns"][mask], kind="stable")]
-    return np.where(values == INFINITE_NS, np.inf, values / 1e9)
+    return seconds(measure(records, metric, mask))
 
 
 def doubts(base: Sequence[Run], candidate: Sequence[Run]) -> Doubts:
@@ -114,7 +111,7 @@ def _different_machines(runs: Sequence[Run]) -> list[str]:
 
 
 def _different_sizes(runs: Sequence[Run]) -> list[str]:
-    sizes = [int((run.records.measured & run.records.arrivals).sum()) for run in runs]
+    sizes = [int(run.records.judged.sum()) for run in runs]
     if min(sizes) >= (1 - LIKE_N) * max(sizes):
         return []
     return [f"numbers of requests differ: {min(sizes)} to {max(sizes)}"]

@@ -6,11 +6,12 @@ Three times, never mixed: lateness (intended to sent), service (sent to done), r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.record_columns import Records
+from analysis.record_columns import Records, pieces
 from truetail.records import OK
 
 INFINITE_NS = int(np.iinfo(np.int64).max)
@@ -21,47 +22,50 @@ NOT_TOLD_NS = int(np.iinfo(np.int64).min)
 Values = NDArray[np.int64]
 
 
-def _response(records: Records) -> Values:
-    return _answered(records, records["done_ns"] - records["intended_ns"])
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric is worked out of, and how: from some rows of the columns, in that order, ns."""
+
+    columns: tuple[str, ...]
+    of: Callable[..., Values]
 
 
-def _service(records: Records) -> Values:
-    return _answered(records, records["done_ns"] - records["sent_ns"])
+def _from(column: str) -> Metric:
+    """Since another instant of the request; infinite unless it was answered."""
+    return Metric(("outcome", "done_ns", column), lambda outcome, done_ns, since_ns: _answered(outcome, done_ns - since_ns))
 
 
-def _lateness(records: Records) -> Values:
+def _late(sent_ns: Values, intended_ns: Values) -> Values:
     """Of every request that was sent, answered or not; a dropped arrival was never sent."""
-    sent_ns = records["sent_ns"]
-    return np.where(sent_ns >= 0, sent_ns - records["intended_ns"], INFINITE_NS)
+    return np.where(sent_ns >= 0, sent_ns - intended_ns, INFINITE_NS)
 
 
-def _since_intended(column: str) -> Callable[[Records], Values]:
-    def values(records: Records) -> Values:
-        at_ns = records[column]
-        return _answered(records, np.where(at_ns >= 0, at_ns - records["intended_ns"], NOT_TOLD_NS))
+def _since_intended(column: str) -> Metric:
+    def of(outcome: NDArray[np.uint8], at_ns: Values, intended_ns: Values) -> Values:
+        return _answered(outcome, np.where(at_ns >= 0, at_ns - intended_ns, NOT_TOLD_NS))
 
-    return values
+    return Metric(("outcome", column, "intended_ns"), of)
 
 
-def _told_us(column: str) -> Callable[[Records], Values]:
-    def values(records: Records) -> Values:
+def _told_us(column: str) -> Metric:
+    def of(outcome: NDArray[np.uint8], told: NDArray[np.float32]) -> Values:
         with np.errstate(invalid="ignore"):  # a damaged file may hold signalling NaNs
-            told_us = records[column].astype(np.float64)
+            told_us = told.astype(np.float64)
         good = np.isfinite(told_us) & (told_us >= 0) & (told_us < 1e15)
         told_ns = np.rint(np.where(good, told_us, 0.0) * 1000).astype(np.int64)
-        return _answered(records, np.where(good, told_ns, NOT_TOLD_NS))
+        return _answered(outcome, np.where(good, told_ns, NOT_TOLD_NS))
 
-    return values
-
-
-def _answered(records: Records, values: Values) -> Values:
-    return np.where(records["outcome"] == OK, values, INFINITE_NS)
+    return Metric(("outcome", column), of)
 
 
-METRICS: Mapping[str, Callable[[Records], Values]] = {
-    "response": _response,
-    "service": _service,
-    "lateness": _lateness,
+def _answered(outcome: NDArray[np.uint8], values: Values) -> Values:
+    return np.where(outcome == OK, values, INFINITE_NS)
+
+
+METRICS: Mapping[str, Metric] = {
+    "response": _from("intended_ns"),
+    "service": _from("sent_ns"),
+    "lateness": Metric(("sent_ns", "intended_ns"), _late),
     "first_byte": _since_intended("first_byte_ns"),
     "ttft": _since_intended("first_token_ns"),
     "connect": _told_us("connect_us"),
@@ -75,15 +79,31 @@ METRICS: Mapping[str, Callable[[Records], Values]] = {
 
 
 def measure(records: Records, metric: str, mask: NDArray[np.bool_]) -> Values:
-    """The metric of the records in ``mask`` for which it exists (failures included, as infinite)."""
-    values = METRICS[metric](records)
-    if not mask.all():
-        values = values[mask]
-    told = values != NOT_TOLD_NS
+    """The metric of the records in ``mask`` for which it exists (failures included, as infinite), in order of intended time."""
+    columns = [records[name] for name in METRICS[metric].columns]
+    wanted, filled, some = int(mask.sum()), 0, False
+    values = np.empty(wanted, np.int64)
+    for piece in pieces(len(mask)):
+        if not (inside := mask[piece]).any():
+            continue
+        found = METRICS[metric].of(*(column[piece] for column in columns))
+        found = found if inside.all() else found[inside]
+        if not (told := found != NOT_TOLD_NS).all():
+            found = found[told]
+        some = some or bool((found != INFINITE_NS).any())
+        values[filled : filled + len(found)] = found
+        filled += len(found)
     # Where nobody told it, failures alone are no data on it.
-    if not (told & (values != INFINITE_NS)).any() and not told.all():
+    if filled < wanted and not some:
         return values[:0]
-    return values if told.all() else values[told]
+    return values[:filled].copy() if filled < wanted // 2 else values[:filled]
+
+
+def seconds(values: Values) -> NDArray[np.float64]:
+    """Nanoseconds as seconds, +inf for what is infinite."""
+    found = values / 1e9
+    found[values == INFINITE_NS] = np.inf
+    return found
 
 
 def tokens_per_s(records: Records, mask: NDArray[np.bool_]) -> NDArray[np.float64]:

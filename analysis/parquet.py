@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from analysis.manifest_model import RunFolderError
-from analysis.record_columns import RecordFile, columns_of, raw_chunks
+from analysis.record_files import RecordFile, columns_of, raw_chunks
 from analysis.text import plain
 from truetail.records import FIELDS, RECORD, TABLES
 
@@ -62,7 +62,9 @@ def convert(file: RecordFile) -> RecordFile:
 def convert_all(files: list[RecordFile]) -> list[RecordFile]:
     """Every raw file that has rows converted, two at a time (Arrow and numpy work outside the interpreter's lock); the others as they are."""
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda file: convert(file) if file.raw and file.rows else file, files))
+        converted = list(pool.map(lambda file: convert(file) if file.raw and file.rows else file, files))
+    pa.default_memory_pool().release_unused()
+    return converted
 
 
 def parquet_rows(path: Path) -> tuple[int, int, int]:

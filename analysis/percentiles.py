@@ -14,13 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.metrics import INFINITE_NS, Values, measure
+from analysis.record_columns import chosen, pieces
 from analysis.run_folder import Run
 from truetail.histogram import Histogram
 from truetail.ranks import nearest_rank, to_ppm
 
 SHOWN = ("50", "90", "95", "99", "99.9", "99.99")
+CURVE_POINTS = 240
+FEW_GROUPS = 8
+"""So many groups are picked out one by one; more are sorted into."""
 BOUND = 2.0**-10
 """How far above the true value a percentile from histograms may lie, as a share of it (one cell of the HDR layout)."""
+
+
+OTHERS = ("connect", "first_byte", "itl", "ttft")
+"""Metrics that are told where there is anything of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +95,48 @@ def grouped(values: Values, group: NDArray[Any], n_groups: int) -> Iterator[tupl
 
 def split(values: Values, group: NDArray[Any], n_groups: int) -> Iterator[tuple[int, Values]]:
     """(group, its values as they come) for every group that has any."""
+    counts = tally(group, n_groups)
+    ends = np.cumsum(counts)
+    if (group[1:] >= group[:-1]).all():  # steps of time: rows are in their order, so each group is a stretch
+        for number in np.flatnonzero(counts).tolist():
+            yield number, values[ends[number] - counts[number] : ends[number]]
+        return
+    if np.count_nonzero(counts) <= FEW_GROUPS:
+        for number in np.flatnonzero(counts).tolist():
+            yield number, values[group == number]
+        return
     # 16-bit keys are sorted by radix, in linear time.
     order = np.argsort(group.astype(np.uint16, copy=False) if n_groups <= 1 << 16 else group, kind="stable")
-    counts = np.bincount(group, minlength=n_groups) if len(group) else np.zeros(n_groups, np.int64)
-    ends = np.cumsum(counts)
     for number in np.flatnonzero(counts).tolist():
         yield number, values[order[ends[number] - counts[number] : ends[number]]]
+
+
+def tally(group: NDArray[Any], n_groups: int) -> NDArray[np.int64]:
+    """How many of each group there are."""
+    counts = np.zeros(n_groups, np.int64)
+    for piece in pieces(len(group)):
+        counts += np.bincount(group[piece], minlength=n_groups)
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Latency (ms) by the share of requests beyond it, at ranks evenly spaced in its logarithm; infinite ones left out."""
+
+    rarity: NDArray[np.float64]
+    latency_ms: NDArray[np.float64]
+
+
+def curve(ordered: Values) -> Curve:
+    """The curve of sorted values."""
+    n = len(ordered)
+    if not n:
+        return Curve(np.empty(0), np.empty(0))
+    rarity = np.unique(np.concatenate([np.geomspace(1.0 / n, 1.0, CURVE_POINTS), [0.5, 0.1, 0.05, 0.01, 0.001]]))[::-1]
+    ranks = np.unique(np.clip(n - np.floor(rarity * n).astype(np.int64), 1, n))
+    values = ordered[ranks - 1]
+    good = values != INFINITE_NS
+    return Curve(((n - ranks + 1) / n)[good], values[good] / 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +150,10 @@ class Group:
 
 @dataclass
 class Percentiles:
-    """Everything that is told about latency. ``ordered`` and ``ordered_service`` are the fleet's response and service, sorted; ``estimate`` is
-    from histograms where records lack."""
+    """Everything that is told about latency. ``curves``: the fleet's response of all, of successes, and service, at some ranks; ``estimate``
+    is from histograms where records lack."""
 
-    ordered: Values
-    ordered_service: Values
+    curves: tuple[Curve, Curve, Curve]
     response: Distribution
     service: Distribution
     lateness: Distribution
@@ -124,36 +167,47 @@ class Percentiles:
 def of_run(run: Run) -> Percentiles:
     """Percentiles after the warm-up: the fleet's (arrivals' first requests), and by name (further requests under their own)."""
     records = run.records
-    measured = records.measured
-    first = measured & records.arrivals
-    response = measure(records, "response", first)
-    ordered = np.sort(response)
+    first = records.judged
     # A measure drops rows only where the metric was not told, and response always is.
+    response = measure(records, "response", first)
     groups = {}
     for kind in ("replica", "worker"):
-        column = records[kind][first]
         texts = records.workers if kind == "worker" else records.texts("replica")
-        groups[kind] = _groups(response, column, texts)
-    further = {"ttft", "itl", "connect", "first_byte"}
-    service = np.sort(measure(records, "service", first))
+        groups[kind] = _groups(response, chosen(records[kind], first), texts)
+    names = _by_name(run, response)
+    response.sort()
+    found, all_curve = of_sorted(response), curve(response)
+    successes_curve = curve(response[: int(np.searchsorted(response, INFINITE_NS))])
+    del response
+    service, service_curve = _of_metric(run, "service")
     return Percentiles(
-        ordered, service, of_sorted(ordered), of_sorted(service), distribution(measure(records, "lateness", first)),
-        _by_name(run, measured), groups["replica"], groups["worker"], _estimate(run),
-        {metric: found for metric in sorted(further) if (found := distribution(measure(records, metric, first))).n},
+        (all_curve, successes_curve, service_curve), found, service, _of_metric(run, "lateness")[0],
+        names, groups["replica"], groups["worker"], _estimate(run),
+        {metric: other for metric in OTHERS if (other := _of_metric(run, metric)[0]).n},
     )  # fmt: skip
+
+
+def _of_metric(run: Run, metric: str) -> tuple[Distribution, Curve]:
+    values = measure(run.records, metric, run.records.judged)
+    values.sort()
+    return of_sorted(values), curve(values)
 
 
 def _groups(values: Values, column: NDArray[Any], texts: Sequence[str]) -> list[Group]:
     return [Group(texts[number] or "(not told)", of_sorted(part)) for number, part in grouped(values, column, len(texts))]
 
 
-def _by_name(run: Run, measured: NDArray[np.bool_]) -> list[Group]:
+def _by_name(run: Run, response: Values) -> list[Group]:
+    """``response`` is that of first requests; it is measured again only where there are further ones."""
     records = run.records
-    names, parts = records["name"][measured], records["part"][measured]
-    firsts = np.unique(names[parts == 0])
+    texts, every = records.texts("name"), records.measured
+    names = chosen(records["name"], records.judged)
+    firsts = set(np.flatnonzero(tally(names, len(texts))).tolist())
+    if len(response) != int(every.sum()):
+        response, names = measure(records, "response", every), chosen(records["name"], every)
     return [
-        Group(records.texts("name")[number] or "(no name)", of_sorted(part), further=number not in firsts)
-        for number, part in grouped(measure(records, "response", measured), names, len(records.texts("name")))
+        Group(texts[number] or "(no name)", of_sorted(part), further=number not in firsts)
+        for number, part in grouped(response, names, len(texts))
     ]
 
 

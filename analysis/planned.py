@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.record_columns import chosen
 from analysis.run_folder import Run
 from analysis.text import count, plain
 from shapes.rates import build_rate
@@ -44,8 +45,8 @@ def _strayed(run: Run, schedule: Schedule) -> int:
     """Records whose intended instant is not the plan's."""
     records = run.records
     first = records.arrivals
-    ks, intended = records["k"][first], records["intended_ns"][first]
-    if not (np.diff(ks) > 0).all():
+    ks, intended = chosen(records["k"], first), chosen(records["intended_ns"], first)
+    if not (ks[1:] > ks[:-1]).all():
         order = np.argsort(ks, kind="stable")
         ks, intended = ks[order], intended[order]
     wrong = 0

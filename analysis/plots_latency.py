@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from analysis.metrics import INFINITE_NS, Values
 from analysis.percentiles import Percentiles
 from analysis.plots import COLOURS, INK, legend, line, log_limits, log_ms, nothing, plot
 from analysis.run_folder import Run
@@ -17,26 +16,18 @@ from analysis.sections import Plot
 from analysis.series import Series
 from analysis.text import count
 
-POINTS = 240
-
 
 def percentile_curve(run: Run, percentiles: Percentiles) -> Plot:
     """Latency against how rare it is: (1 - q) on a log axis, so that the tail has room."""
-    ordered = percentiles.ordered
-    answered = ordered[: int(np.searchsorted(ordered, INFINITE_NS))]
-    curves = [
-        (ordered, "response, all"),
-        (answered, "response, successes"),
-        (percentiles.ordered_service, "service only (from sending)"),
-    ]
+    n, labels = percentiles.response.n, ("response, all", "response, successes", "service only (from sending)")
 
     def draw(figure: Figure, on: Any) -> None:
-        drawn = [(*_curve(values), label) for values, label in curves]
+        drawn = [(found.rarity, found.latency_ms, label) for found, label in zip(percentiles.curves, labels, strict=True)]
         if not any(len(x) for x, _, _ in drawn):
             return nothing(on, "no answer after the warm-up")
         for number, (x, y, label) in enumerate(drawn):
             line(on, x, y, number, label)
-        _rarity_axis(on, len(ordered))
+        _rarity_axis(on, n)
         on.set_yscale("log")
         low, high = log_limits([y for _, y, _ in drawn])
         on.set_ylim(low, high)
@@ -46,20 +37,8 @@ def percentile_curve(run: Run, percentiles: Percentiles) -> Plot:
         return None
 
     failed = f"; {count(percentiles.response.failed)} failures end the curve of all" if percentiles.response.failed else ""
-    caption = f"{_window(run)}; n = {count(len(ordered))}{failed}. Nearest rank over all workers' records."
+    caption = f"{_window(run)}; n = {count(n)}{failed}. Nearest rank over all workers' records."
     return plot("curve", "Latency by percentile", caption, draw, 3.8)
-
-
-def _curve(ordered: Values) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(1 - q, ms) at ranks that are evenly spaced in log(1 - q); infinite values left out."""
-    n = len(ordered)
-    if not n:
-        return np.empty(0), np.empty(0)
-    rarity = np.unique(np.concatenate([np.geomspace(1.0 / n, 1.0, POINTS), [0.5, 0.1, 0.05, 0.01, 0.001]]))[::-1]
-    ranks = np.unique(np.clip(n - np.floor(rarity * n).astype(np.int64), 1, n))
-    values = ordered[ranks - 1]
-    good = values != INFINITE_NS
-    return ((n - ranks + 1) / n)[good], values[good] / 1e6
 
 
 def _rarity_axis(on: Any, n: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analysis.planned import operational_time
 from analysis.plots import COLOURS, GRID, HATCHES, INK, legend, line, nothing, plot
 from analysis.plots_latency import time_axis
+from analysis.record_columns import chosen
 from analysis.run_folder import Run
 from analysis.sections import Plot
 from analysis.series import Series
@@ -71,11 +72,9 @@ def gaps(run: Run) -> Plot:
     cumulative, name = operational_time(run)
     records = run.records
     first = records.arrivals
-    intended, sent = records["intended_ns"][first], records["sent_ns"][first]
-    curves = [
-        (_survival(cumulative(np.sort(times) / 1e9)), label)
-        for times, label in ((intended, "planned"), (sent[sent >= 0], "sent"))
-    ]
+    intended, sent = chosen(records["intended_ns"], first), chosen(records["sent_ns"], first)
+    sent = np.sort(sent[sent >= 0])
+    curves = [(_survival(cumulative(times / 1e9)), label) for times, label in ((intended, "planned"), (sent, "sent"))]
     n = max((len(x) for (x, _), _ in curves), default=0)
 
     def draw(figure: Figure, on: Any) -> None:
@@ -102,7 +101,8 @@ def gaps(run: Run) -> Plot:
 
 def _survival(operational: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(gap, share of gaps that are longer) at up to POINTS ranks, dense in the tail."""
-    ordered = np.sort(np.diff(operational))
+    ordered = np.diff(operational)
+    ordered.sort()
     n = len(ordered)
     if not n:
         return np.empty(0), np.empty(0)

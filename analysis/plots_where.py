@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from analysis.metrics import measure
 from analysis.percentiles import Group, Percentiles, mean_of_p99s
 from analysis.plots import COLOURS, GRID, HATCHES, INK, legend, nothing, plot
 from analysis.run_folder import Run
@@ -28,29 +29,34 @@ def stage_means(run: Run) -> tuple[dict[str, tuple[float, float]], int, int]:
     lateness + the server's own stages + the rest (network, connection, queues that the server does not see) = response.
     """
     records = run.records
-    mask = records.measured & records.arrivals & (records["outcome"] == OK) & (records["sent_ns"] >= 0)
-    told = np.zeros(int(mask.sum()), bool)
+    mask = records.judged & (records["outcome"] == OK) & (records["sent_ns"] >= 0)
+    told = np.zeros(len(mask), bool)
+    of_stage = {}
     for stage in STAGES:
-        told |= np.isfinite(records[f"{stage}_us"][mask])
-    if not told.any():
+        column = records[f"{stage}_us"]
+        here = np.isfinite(column) & mask
+        if here.any():
+            of_stage[stage] = column
+            told |= here
+    if not of_stage:
         return {}, 0, 0
-    mask[mask] = told
-    rest = (records["done_ns"][mask] - records["intended_ns"][mask]) / 1e6
+    mask = told
+    rest = measure(records, "response", mask) / 1e6
     cut = max(1, int(np.ceil(SLOWEST * len(rest))))
-    slowest = np.argpartition(rest, len(rest) - cut)[-cut:]
+    slowest = np.argpartition(rest, len(rest) - cut)[-cut:].copy()
     parts: dict[str, tuple[float, float]] = {}
 
     def take(name: str, values_ms: NDArray[np.float64]) -> None:
-        nonlocal rest
         parts[name] = float(values_ms.mean()), float(values_ms[slowest].mean())
         if name != REST:
-            rest = rest - values_ms
+            np.subtract(rest, values_ms, out=rest)
 
-    take("lateness", (records["sent_ns"][mask] - records["intended_ns"][mask]) / 1e6)
-    for stage in STAGES:
-        values = records[f"{stage}_us"][mask]
-        if np.isfinite(values).any():
-            take(stage, np.where(np.isfinite(values), values, 0.0) / np.float64(1000))
+    take("lateness", measure(records, "lateness", mask) / 1e6)
+    for stage in list(of_stage):
+        values = of_stage.pop(stage)[mask]
+        values_ms = values / np.float64(1000)
+        values_ms[~np.isfinite(values)] = 0.0
+        take(stage, values_ms)
     take(REST, rest)
     return parts, len(rest), cut
 

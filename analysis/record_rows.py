@@ -38,8 +38,6 @@ def rows_of(run: Run) -> Rows:
 def _read(run: Run, most: int) -> Rows:
     records = run.records
     index = np.flatnonzero(records.arrivals)
-    intended = records["intended_ns"][index]
-    index = index[np.argsort(intended, kind="stable")]
     which = ""
     if len(index) > most:
         first = _worst_stretch(run, index, most)
@@ -48,16 +46,19 @@ def _read(run: Run, most: int) -> Rows:
         from_s, to_s = (records["intended_ns"][index[i]] / 1e9 for i in (0, -1))
         which = f"{most:,} of {total:,} arrivals, the stretch with the most slow ones: {from_s:.1f}-{to_s:.1f} s"
     rows = np.zeros(len(index), RECORD)
-    for name in RECORD.names or ():
-        rows[name] = records[name][index]
+    for name, column in records.at(RECORD.names or (), index).items():
+        rows[name] = column
     return rows, which
 
 
 def _worst_stretch(run: Run, index: NDArray[np.intp], most: int) -> int:
-    response = (run.records["done_ns"] - run.records["intended_ns"])[index]
-    bad = run.records["outcome"][index] != OK
-    slow = bad | (response > np.partition(response, int(0.99 * len(response)))[int(0.99 * len(response))])
-    total = np.concatenate([[0], np.cumsum(slow)])
+    """The first of ``most`` arrivals with the most slow or failed ones among them."""
+    done, intended, outcome = (run.records[name][index] for name in ("done_ns", "intended_ns", "outcome"))
+    response = np.subtract(done, intended, out=done)
+    slow = outcome != OK
+    slow |= response > np.partition(response, int(0.99 * len(response)))[int(0.99 * len(response))]
+    total = np.zeros(len(index) + 1, np.int64)
+    np.cumsum(slow, out=total[1:])
     return int(np.argmax(total[most:] - total[:-most]))
 
 

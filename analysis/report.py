@@ -5,9 +5,10 @@ The raw records of a worker that gave its last word are replaced by verified Par
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from analysis import csv_files, hlog, junit, markdown, page
+from analysis import csv_files, hlog, junit, markdown, page, sections
 from analysis.parquet import convert_all
 from analysis.result import analyse
 from analysis.run_folder import Run, RunFolderError, open_run
@@ -18,17 +19,18 @@ __all__ = ["RunFolderError", "build"]
 
 def build(run_dir: Path, *, rebuild_parquet: bool = True) -> Summary:
     """Analyse a run folder and write its reports. Raises RunFolderError (a UsageError), and OSError where nothing can be written."""
-    run = open_run(Path(run_dir))
-    if rebuild_parquet:
-        _to_parquet(run)
-    result = analyse(run)
-    summary = summarise(result)
-    write_text(run.path / "summary.json", summary.to_json())
-    write_text(run.path / "summary.md", markdown.render(result))
-    write_bytes(run.path / "junit.xml", junit.render(result))
-    csv_files.write(result, run.path)
-    hlog.write(run, run.path / "fleet.hlog")
-    write_text(run.path / "report.html", page.render(result))
+    run = open_run(Path(run_dir), prepare=_to_parquet if rebuild_parquet else None)
+    with ThreadPoolExecutor(1) as beside:  # numpy's loops run outside the interpreter's lock
+        chapters = beside.submit(sections.compute, run)
+        histograms = beside.submit(hlog.write, run, run.path / "fleet.hlog")
+        result = analyse(run, chapters.result)
+        summary = summarise(result)
+        write_text(run.path / "summary.json", summary.to_json())
+        write_text(run.path / "summary.md", markdown.render(result))
+        write_bytes(run.path / "junit.xml", junit.render(result))
+        csv_files.write(result, run.path)
+        histograms.result()  # before plots are drawn: both at once would take the most memory
+        write_text(run.path / "report.html", page.render(result))
     return summary
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis import ledger, percentiles, sections, series, slo_lines, validity, verdict
@@ -29,11 +30,13 @@ class Result:
     chapters: list[Chapter]
 
 
-def analyse(run: Run) -> Result:
-    """Percentiles, ledger, SLO lines, rules, verdict; then what only explains."""
+def analyse(run: Run, chapters: Callable[[], list[Chapter]] | None = None) -> Result:
+    """Percentiles, ledger, SLO lines, rules, verdict; then what only explains: ``chapters`` gives the further chapters where they are being
+    worked out already."""
     latency = percentiles.of_run(run)
     balance = ledger.check(run)
     slos = slo_lines.judge(run)
     rules = validity.judge(validity.Evidence(run, balance, latency, slos))
     decided = verdict.decide(rules, slos, run.manifest.stop_reason)
-    return Result(run, latency, balance, slos, rules, decided, series.over_time(run), sections.compute(run))
+    over_time = series.over_time(run)
+    return Result(run, latency, balance, slos, rules, decided, over_time, chapters() if chapters else sections.compute(run))

@@ -6,7 +6,7 @@ named in ``Run.missing``, and what concerns the records makes the run INVALID la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 
 from analysis.manifest_model import Ledger, Manifest, RunFolderError, Scenario, parse_json, read_manifest
 from analysis.parquet import parquet_rows
-from analysis.record_columns import RecordFile, Records
+from analysis.record_columns import Records
+from analysis.record_files import RecordFile
 from analysis.text import plain
 from truetail.histogram import Histogram
 from truetail.records import RECORD, TABLES
@@ -70,8 +71,8 @@ class Run:
         return min(self.manifest.warmup_ns, self.manifest.end_ns), self.manifest.end_ns
 
 
-def open_run(path: Path) -> Run:
-    """Open a run folder. Raises RunFolderError when it has no sound manifest."""
+def open_run(path: Path, prepare: Callable[[Run], None] | None = None) -> Run:
+    """Open a run folder; ``prepare`` is called before a record is read. Raises RunFolderError when it has no sound manifest."""
     manifest = read_manifest(Path(path))
     run = Run(Path(path), manifest, [], {}, [])
     _note_state(run)
@@ -79,6 +80,8 @@ def open_run(path: Path) -> Run:
     run.snapshots = _snapshots(run)
     run.events = _events(run)
     _note_absent(run)
+    if prepare is not None:
+        prepare(run)
     records = run.records
     if records.damaged_rows:
         run.damage.append(f"records: {records.damaged_rows} rows have an outcome that does not exist; they are left out")

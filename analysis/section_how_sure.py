@@ -25,7 +25,8 @@ def section(run: Run) -> Section | None:
     values = values_s(run, "response", None)[:MOST]
     if len(values) < 2:
         return None
-    found = [intervals.percentile_interval(values, to_ppm(q)) for q in SHOWN]
+    ordered = np.sort(values)
+    found = [intervals.percentile_interval(values, to_ppm(q), ordered=ordered) for q in SHOWN]
     alarm = warmup.alarm(values)
     findings = [_in_words(i) for i in found if i.percentile == "99"]
     findings.append(_warm_up(run, alarm))
@@ -36,7 +37,6 @@ def section(run: Run) -> Section | None:
         f"{count(len(values))} arrivals after the warm-up, failures infinitely slow. Rank inversion with the Heidelberger-Welch variance: "
         "neighbouring requests are alike, so n of them are worth n / inflation. A one-sided line says at least.",
     )
-    ordered = np.sort(values)
     naive = Table(
         "What an interval for independent requests would have said (too narrow; for comparison only)",
         ["percentile", "from", "to"],

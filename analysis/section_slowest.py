@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.metrics import measure
 from analysis.run_folder import Run
 from analysis.sections import Section, Table
 from analysis.text import count, duration, plain, share
@@ -28,14 +29,12 @@ Index = NDArray[np.intp]
 def section(run: Run) -> Section | None:
     """The slowest answers after the warm-up; with tracing also the slowest traced ones, and traced failures. None without an answer."""
     records = run.records
-    measured = np.flatnonzero(records.arrivals & records.measured)
-    answered = measured[records["outcome"][measured] == OK]
-    failed = measured[(records["outcome"][measured] != OK) & (records["sent_ns"][measured] >= 0)]
-    if not len(answered) and not len(failed):
-        return None
+    ok = records["outcome"] == OK
+    failed = np.flatnonzero(records.judged & ~ok & (records["sent_ns"] >= 0))
     tracer = _tracer(run)
-    response = records["done_ns"][answered] - records["intended_ns"][answered]
-    slowest = answered[np.argsort(-response, kind="stable")]
+    slowest = _slowest(run, records.judged & ok, SHOWN if tracer is None else LOOKED_AT)
+    if not len(slowest) and not len(failed):
+        return None
     note = (
         "Response = lateness (ours, before it was sent) + service. An arrival is known by its number, which every record holds."
     )
@@ -47,6 +46,15 @@ def section(run: Run) -> Section | None:
         tables.append(Table("Failures that were traced", *_table(run, _traced(run, failed, tracer), tracer, failures=True)))
     data = {"slowest": _json(run, slowest[:SHOWN], tracer), "traces": _told(run)}
     return Section(findings, [table for table in tables if table.rows], data=data)
+
+
+def _slowest(run: Run, mask: NDArray[np.bool_], most: int) -> Index:
+    """The ``most`` rows of the mask with the longest response, longest first; equal ones as they come."""
+    response = measure(run.records, "response", mask)
+    rank = len(response) - min(most, len(response))
+    among = np.flatnonzero(response >= np.partition(response, rank)[rank]) if len(response) else np.empty(0, np.intp)
+    ranked = among[np.argsort(-response[among], kind="stable")][:most]
+    return np.flatnonzero(mask)[ranked]
 
 
 def _tracer(run: Run) -> Tracer | None:
@@ -72,8 +80,7 @@ def _table(run: Run, rows: Index, tracer: Tracer | None, *, failures: bool = Fal
     header = ["arrival", "intended at (s)", "request", "outcome" if failures else "response", "lateness", "service"]
     header += ["queue", "inference", "batch", "replica", "worker"] + (["trace id"] if tracer is not None else [])
     records = run.records
-    # Each column once for all the rows: those that are not kept are read from the files at every asking.
-    columns = {name: records[name][rows].tolist() for name in NUMBERS}
+    columns = {name: column.tolist() for name, column in records.at(NUMBERS, rows).items()}
     columns |= {table: [records.texts(table)[i] for i in records[table][rows].tolist()] for table in TABLES}
     columns["worker"] = [records.workers[i] for i in records["worker"][rows].tolist()]
     each = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.metrics import Values, measure
 from analysis.percentiles import at_rank_s, grouped
+from analysis.record_columns import chosen, pieces
 from analysis.run_folder import Run
 from truetail.records import OK, OUTCOMES
 
@@ -44,15 +45,15 @@ def over_time(run: Run) -> Series:
     span_s = min(latest_ns / 1e9, run.scenario.duration_s + run.scenario.drain_s + 60) + 1e-9
     step_s = max(1.0, math.ceil(span_s / MOST_STEPS))
     steps = max(1, math.ceil(span_s / step_s))
-    intended, outcome = records["intended_ns"][first], records["outcome"][first]
-    done, failed = records["done_ns"][first], outcome != OK
+    intended, outcome = chosen(records["intended_ns"], first), chosen(records["outcome"], first)
+    done, failed = chosen(records["done_ns"], first), outcome != OK
     # A failure without an end (dropped, abandoned) is shown where it was intended.
     ended = np.where(done[failed] >= 0, done[failed], intended[failed])
     return Series(
         step_s, np.arange(steps, dtype=np.float64) * np.float64(step_s),
         _percentiles(measure(records, "response", first), intended, step_s, steps, SHOWN),
         _percentiles(measure(records, "lateness", first), intended, step_s, steps, ("50", "99", "100")),
-        _counts(intended, step_s, steps), _counts(records["sent_ns"][first], step_s, steps),
+        _counts(intended, step_s, steps), _counts(chosen(records["sent_ns"], first), step_s, steps),
         _counts(done[~failed], step_s, steps), _counts(ended, step_s, steps),
         _errors(run, first, (ended, failed), (step_s, steps)),
     )  # fmt: skip
@@ -60,11 +61,18 @@ def over_time(run: Run) -> Series:
 
 def step_of(times_ns: Values, step_s: float, steps: int) -> NDArray[np.uint16]:
     """The step (of at most 65,536) in which each instant lies; what lies after the last counts there."""
-    return np.minimum(times_ns // round(step_s * 1e9), steps - 1).astype(np.uint16)
+    found = np.empty(len(times_ns), np.uint16)
+    for piece in pieces(len(times_ns)):
+        found[piece] = np.minimum(times_ns[piece] // round(step_s * 1e9), steps - 1)
+    return found
 
 
 def _counts(times_ns: Values, step_s: float, steps: int) -> NDArray[np.int64]:
-    return np.bincount(step_of(times_ns[times_ns >= 0], step_s, steps), minlength=steps)
+    counts = np.zeros(steps, np.int64)
+    for piece in pieces(len(times_ns)):
+        some = times_ns[piece]
+        counts += np.bincount(step_of(some[some >= 0], step_s, steps), minlength=steps)
+    return counts
 
 
 def _percentiles(values: Values, intended: Values, step_s: float, steps: int, shown: tuple[str, ...]) -> dict[str, Floats]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis import claim
 from analysis.intervals import percentile_interval
-from analysis.metrics import INFINITE_NS, measure, tokens_per_s
+from analysis.metrics import INFINITE_NS, Values, measure, seconds, tokens_per_s
 from analysis.run_folder import Run
 from analysis.sample_size import fewest_n, zero_exceedance_n
 from analysis.text import count, duration, plain, share
@@ -110,10 +110,10 @@ def _percentile(run: Run, slo: Slo, mask: NDArray[np.bool_]) -> SloResult:
             failed,
             (True, f"{count(failed)} of {count(n)} failed, more than the {100 - ppm / 1e4:g} % that lie beyond it"),
         )
-    return _result(slo, value, n, failed, _how_sure(run, slo, mask, n, met=slo.met_by(value)))
+    return _result(slo, value, n, failed, _how_sure(slo, values, n, met=slo.met_by(value)))
 
 
-def _how_sure(run: Run, slo: Slo, mask: NDArray[np.bool_], n: int, *, met: bool) -> tuple[bool, str]:
+def _how_sure(slo: Slo, values: Values, n: int, *, met: bool) -> tuple[bool, str]:
     """(whether the run supports the line, what to say). A line that is missed needs no support: it is not green anyway."""
     percentile = float(slo.percentile or 0)
     if percentile >= 100:
@@ -121,13 +121,10 @@ def _how_sure(run: Run, slo: Slo, mask: NDArray[np.bool_], n: int, *, met: bool)
     if n < zero_exceedance_n(percentile):  # not even independent requests would show it
         needs = count(fewest_n(percentile))
         return False, f"{count(n)} requests: a claim about p{slo.percentile} needs at least {needs}, with none beyond the limit"
-    values = measure(run.records, slo.metric, mask)
-    if len(values) == int(mask.sum()):
-        values = values[np.argsort(run.records["intended_ns"][mask], kind="stable")]
-    seconds = np.where(values == INFINITE_NS, np.inf, values / 1e9)
+    values_s = seconds(values)
     ppm = slo.ppm or 0
-    told = [percentile_interval(seconds, ppm).text()] if FEWEST_FOR_INTERVAL <= n <= MOST_FOR_INTERVAL else [f"n = {count(n)}"]
-    claimed = claim.below(seconds, slo.limit, ppm) if met and slo.unit == "s" else None
+    told = [percentile_interval(values_s, ppm).text()] if FEWEST_FOR_INTERVAL <= n <= MOST_FOR_INTERVAL else [f"n = {count(n)}"]
+    claimed = claim.below(values_s, slo.limit, ppm) if met and slo.unit == "s" else None
     if claimed is not None:
         told.append(claimed.text(slo.percentile or ""))
     return claimed is None or claimed.supported, "; ".join(told)

@@ -205,7 +205,8 @@ def _told(runs: Sequence[Run]) -> tuple[NDArray[np.int64], Seconds, int]:
     batches, times, replicas = [], [], 1
     for run in runs:
         records = run.records
-        inference = METRICS["inference"](records)
+        metric = METRICS["inference"]
+        inference = metric.of(*(records[name] for name in metric.columns))
         ok = (
             (records["outcome"] == OK)
             & records.measured

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analysis.ledger import LedgerCheck
 from analysis.percentiles import Percentiles
 from analysis.planned import check_plan
+from analysis.record_columns import chosen
 from analysis.run_folder import Run
 from analysis.slo_lines import SloResult
 from analysis.text import count, duration, share
@@ -105,10 +106,11 @@ def _records(evidence: Evidence) -> Outcome:
 
 def _times(evidence: Evidence) -> Outcome:
     records = evidence.run.records
-    sent = records["sent_ns"] >= 0
+    sent_ns, done_ns = records["sent_ns"], records["done_ns"]
+    sent = sent_ns >= 0
     ok = (records["outcome"] == OK) & records.measured
-    wrong = int((ok & ((records["done_ns"] < records["sent_ns"]) | ~sent)).sum())
-    early = int((records.arrivals & sent & (records["sent_ns"] < records["intended_ns"] - 1_000_000)).sum())
+    wrong = int((ok & ((done_ns < sent_ns) | ~sent)).sum())
+    early = int((records.arrivals & sent & (sent_ns < records["intended_ns"] - 1_000_000)).sum())
     if wrong or early:
         return (
             False,
@@ -146,7 +148,7 @@ def _rate(evidence: Evidence) -> Outcome:
     low, high = evidence.run.window_ns
     records = evidence.run.records
     first = records.arrivals
-    intended, sent = records["intended_ns"][first], records["sent_ns"][first]
+    intended, sent = chosen(records["intended_ns"], first), chosen(records["sent_ns"], first)
     due = int(((intended >= low) & (intended < high)).sum())
     if not due or high <= low:
         return None, "no arrival was due in the measured window"
