@@ -37,6 +37,9 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--port-file", type=Path, help="write the port here once the service listens")
     flags.add_argument("--access-log", type=Path, metavar="FILE", help="append one JSON line per answer")
     flags.add_argument("--config-json", metavar="JSON", help="options as a mapping (a scenario's target.embedded); flags win")
+    flags.add_argument(
+        "--check", action="store_true", help="check the options and end: nothing is served (0, or 2 and a line for each)"
+    )
     option = flags.add_argument_group("options (durations as 10ms, 2s or seconds)")
     option.add_argument("--mode", help="batch: t(b) = a + c b; fifo: one at a time; shared: kernels interleave (default batch)")
     option.add_argument("--a", metavar="TIME", help="batch: fixed time per call (default 10ms)")
@@ -164,7 +167,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the service; 0 after a stop by signal, 2 for wrong options."""
     args = parser().parse_args(argv)
     try:
-        service = Service(gather(args))
+        config = gather(args)
+        if args.check:
+            return 0
+        service = Service(config)
         sock = listen(args.host, args.port)
         log = AccessLog(args.access_log) if args.access_log else None
     except options.ConfigError as error:

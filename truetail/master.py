@@ -22,6 +22,7 @@ from truetail.fleet import Fleet, Member, State
 from truetail.inbox import Inbox
 from truetail.live import Live, progress_line
 from truetail.run_shape import RunShape, scenario_of_shape
+from truetail.scenario_preview import NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from truetail.plugin import Engine
@@ -208,6 +209,8 @@ class MasterRole:
             "epoch_wall_s": self._epoch_wall_ns / 1e9,
         }
         manifest.write(self.folder, self.document)
+        if self.count == 0:
+            self.stop("scenario", NOTHING_PLANNED)
 
     def _wait(self, done: Any, deadline: float) -> bool:
         """Until ``done()``, the deadline or a stop; whether it was done."""

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,9 @@ from rich.text import Text
 from truetail.tail import Tail
 
 PLAIN_EVERY_S = 5.0
+QUIET_EVENTS = frozenset({"message-refused", "took-over"})
+"""Events that are for the run folder alone: many, or of use to nobody who watches."""
+MOST_TEXT = 300
 MODES = ("auto", "live", "plain", "quiet", "json")
 
 
@@ -61,7 +65,8 @@ def table(line: Mapping[str, Any], achieved_rps: float) -> Group:
         grid.add_row(Text(name, style="dim"), Text(value, style="bold red" if bad else ""))
     title = f"{line['at_s']:.0f} of {line['duration_s']:.0f} s, {left_s:.0f} s left" if left_s else "draining"
     done = min(line["at_s"], line["duration_s"])
-    return Group(Text(title, style="bold"), ProgressBar(total=line["duration_s"], completed=done, width=60), grid)
+    bar = Padding(ProgressBar(total=line["duration_s"], completed=done, width=60), 0)  # a bare bar ends without a new line
+    return Group(Text(title, style="bold"), bar, grid)
 
 
 def chosen_mode(mode: str, out: TextIO, environment: Mapping[str, str]) -> str:
@@ -81,6 +86,7 @@ class Progress:
         self, folder: Path, mode: str = "auto", out: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tail = Tail(folder / "progress.jsonl")
+        self._events = Tail(folder / "events.jsonl")
         self._out = out
         self._clock = clock
         self._mode = chosen_mode(mode, out, os.environ)
@@ -104,12 +110,23 @@ class Progress:
 
     def update(self) -> None:
         """Show what is new, if anything."""
+        for event in self._events.lines():
+            if event.get("kind") not in QUIET_EVENTS:
+                self.say(f"{event.get('kind')}: {event.get('text')}")
         lines = self._tail.lines()
         if self._mode == "json":
             for line in lines:
                 print(json.dumps(line, allow_nan=False), file=self._out, flush=True)
         elif lines and self._mode != "quiet":
             self._show(lines[-1])
+
+    def say(self, text: str) -> None:
+        """A line of its own, in a terminal above the table; nothing in the modes for programs and for silence."""
+        text = "".join(char if char.isprintable() else " " for char in text)[:MOST_TEXT]
+        if self._live:
+            self._live.console.print(Text(text, style="dim"))
+        elif self._mode == "plain":
+            print(text, file=self._out, flush=True)
 
     def _show(self, line: dict[str, Any]) -> None:
         if self._live:

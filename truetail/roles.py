@@ -61,6 +61,13 @@ def sink(port_file: Path) -> list[str]:
     return [sys.executable, "-m", "truetail.sink", "--port-file", str(port_file)]
 
 
+def target_check(embedded: Mapping[str, Any]) -> list[str]:
+    """The reference service, which looks at its options and ends."""
+    import json
+
+    return [sys.executable, "-m", "target", "--check", "--config-json", json.dumps(embedded)]
+
+
 def collector(resolved: Mapping[str, Any], folder: Path, url: str) -> list[str]:
     """The sidecar that files into ``folder`` and ends with its parent, however that ends. ``url`` is the target's.
 

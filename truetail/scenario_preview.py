@@ -17,6 +17,7 @@ from truetail.slo import Slo
 Counts = NDArray[np.int64]
 MOST_BINS = 200_000
 CONFIDENCE = 0.95
+NOTHING_PLANNED = "arrivals: not a single one is planned: raise the rate or the duration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,13 @@ def test_flags_win_over_the_mapping() -> None:
     assert [fault.kind for fault in config.all_faults()] == ["slow_replica", "pause"]  # type: ignore[attr-defined]
 
 
+def test_check_serves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """--check ends at once: 0 for right options, 2 and a line for each wrong one."""
+    assert main(["--check", "--mode", "fifo"]) == 0
+    assert main(["--check", "--config-json", '{"mode": "x", "c": "-1s"}']) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 def test_faults_from_both_flags() -> None:
     """--faults and --fault add up; --slow-replica is a fault of its own."""
     flags = ["--replicas", "2", "--faults", '[{"kind": "throttle"}]', "--fault", "pause,start=1s", "--slow-replica", "1:4x"]

@@ -138,6 +138,24 @@ def test_a_trace_that_is_not_there(path, capsys):
     assert "no.csv" in capsys.readouterr().err
 
 
+def test_an_embedded_target_is_checked(path, capsys):
+    """Options that the reference service would refuse are faults, each with its line, in text and as JSON; right ones are none."""
+    wrong = "target={embedded: {mode: batsch, max_batch: 0, replica: 2}}"
+    assert main(["check", str(path), "--set", wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(f"{path}: target.embedded: " in line for line in lines)
+    assert main(["check", str(path), "--json", "--set", wrong]) == 2
+    assert len(json.loads(capsys.readouterr().out)["faults"]) == 3
+    assert main(["check", str(path), "--set", "target={embedded: {mode: fifo, service_mean: 5ms}}"]) == 0
+
+
+def test_a_plan_of_nothing_is_a_fault(path, capsys):
+    """A scenario that sends nothing proves nothing: exit code 2."""
+    assert main(["check", str(path), "--set", "arrivals.rate=0.001/s", "--set", "duration=1s", "--set", "warmup=0s"]) == 2
+    assert "not a single one is planned" in capsys.readouterr().err
+
+
 def test_pictures(path, tmp_path, capsys):
     """--png writes a PNG; a place that cannot be written is a clear line."""
     assert main(["check", str(path), "--png", str(tmp_path / "plan.png")]) == 0

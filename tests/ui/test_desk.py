@@ -101,6 +101,14 @@ def test_start_takes_the_edited_text(client, desk):
     assert (desk.order.scenario.duration, desk.order.scenario.fleet.workers, desk.order.file.name) == (15.0, 2, "b.yaml")
 
 
+def test_a_plan_of_nothing_cannot_be_started(client):
+    """No arrivals at all: a fault, so that the start stays closed."""
+    text = TEXT.replace("[{rate: 10/s, for: 10s}, {rate: 50/s, for: 10s}]", "[{rate: 0.001/s, for: 20s}]")
+    answer = client.post("/desk/check", json={"file": "a.yaml", "text": text})
+    assert answer.status_code == 422
+    assert "not a single one" in answer.json["faults"][0]
+
+
 def test_strangers_and_login(desk, monkeypatch):
     """Other origins are refused; with a login nothing but the login page and its looks is open."""
     assert (

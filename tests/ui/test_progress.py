@@ -4,8 +4,9 @@ import io
 import json
 
 import pytest
+from rich.console import Console
 
-from truetail.progress import Progress, chosen_mode, plain_line
+from truetail.progress import Progress, chosen_mode, plain_line, table
 
 
 class Terminal(io.StringIO):
@@ -94,6 +95,31 @@ def test_an_unknown_mode_is_an_error():
     """A mode that does not exist is named."""
     with pytest.raises(ValueError, match="fancy"):
         chosen_mode("fancy", io.StringIO(), {})
+
+
+def test_events_stand_among_the_lines(tmp_path):
+    """The epoch and a lost worker are told as they happen, as printable text; what is of no use to a watcher is not."""
+    events = [("epoch", "600 arrivals planned"), ("message-refused", "x"), ("worker-lost", "w1 \x1b[31m\nred")]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps({"kind": kind, "text": text}) + "\n" for kind, text in events))
+    lines = shown(tmp_path, "plain", SECONDS[:1]).splitlines()
+    assert lines[:2] == ["epoch: 600 arrivals planned", "worker-lost: w1  [31m red"]
+    assert len(lines) == 3
+    for mode, found in (("quiet", ""), ("json", None), ("live", "worker-lost: w1  [31m red")):
+        (tmp_path / "progress.jsonl").write_text("")
+        text = shown(tmp_path, mode, SECONDS[:1], Terminal())
+        assert ("epoch" not in text) if not found else found in text
+
+
+def test_the_table_fits_80_columns():
+    """Also with large figures no line is wider, so that nothing wraps."""
+    large = dict.fromkeys(("p50", "p95", "p99", "p99.9", "max"), 9_999.9)
+    big = line(86_399.0, 12_345_678, duration_s=86_400.0, planned_last_s=100_000, backlog=99_999, in_flight=99_999, ok=12_345_678, failed=1_234_567,
+               timed_out=1_234_567, dropped=1_234_567, lost=1_234_567, workers=100, response_ms=large, lateness_ms=large)  # fmt: skip
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table(big, 100_000.0))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 10  # title, bar and eight rows: nothing has wrapped
+    assert "9,999.9 ms, 9,999.9 ms, 9,999.9 ms, 9,999.9 ms" in lines[4]
 
 
 def test_torn_file(tmp_path):

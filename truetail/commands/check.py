@@ -11,18 +11,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from truetail import generator_check
+from truetail import embedded_target, generator_check
 from truetail.errors import ExitCode, UsageError
 from truetail.generator_check import Capacity, Step
-from truetail.scenario import Scenario, ScenarioError, load
-from truetail.scenario_preview import Need, Preview, need_of, preview, share_of
+from truetail.scenario import Scenario, load
+from truetail.scenario_preview import NOTHING_PLANNED, Need, Preview, need_of, preview, share_of
 from truetail.scenario_rules import warnings
 from truetail.units import format_duration_s, parse_share
 
@@ -61,16 +61,13 @@ def run(args: argparse.Namespace) -> int:
     overrides = [*args.set, *([f"fleet.workers={args.workers}"] if args.workers is not None else [])]
     try:
         scenario = load(args.scenario, overrides)
-    except ScenarioError as error:
+        resolved = scenario.resolved()
+        plan = planned(args.scenario, resolved)
+    except UsageError as error:
         if not args.json:
             raise
         print(json.dumps({"ok": False, "faults": list(error.faults)}, indent=2))
         return ExitCode.USAGE
-    resolved = scenario.resolved()
-    try:
-        plan = preview(resolved, time.time())
-    except (ValueError, OSError) as error:  # a trace that is missing or malformed
-        raise UsageError(f"{args.scenario}: arrivals cannot be planned: {error}") from None
     needs = slo_needs(scenario, plan, args.utilisation)
     doubts = [*warnings(scenario), *plan_warnings(scenario, plan, needs)]
     if args.png is not None:
@@ -88,6 +85,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(as_text(scenario, plan, needs, doubts, capacity)))
     return ExitCode.PASS
+
+
+def planned(file: Path, resolved: Mapping[str, Any]) -> Preview:
+    """The plan. Raises UsageError with what only shows beyond the scenario's own text: its embedded target's options, its trace, no arrivals."""
+    embedded = resolved["target"]["embedded"]
+    found = [f"{file}: {fault}" for fault in embedded_target.faults(embedded)] if embedded is not None else []
+    try:
+        plan = preview(resolved, time.time())
+    except (ValueError, OSError) as error:  # a trace that is missing or malformed
+        raise UsageError(*found, f"{file}: arrivals cannot be planned: {error}") from None
+    if plan.count == 0:
+        found.append(f"{file}: {NOTHING_PLANNED}")
+    if found:
+        raise UsageError(*found)
+    return plan
 
 
 def generator_warnings(capacity: Capacity, plan: Preview, workers: int) -> list[str]:
@@ -129,7 +141,7 @@ def pool_needs(scenario: Scenario, plan: Preview) -> dict[str, Any]:
 
 def plan_warnings(scenario: Scenario, plan: Preview, needs: Sequence[Need]) -> list[str]:
     """What the plan shows that the scenario alone does not."""
-    found = ["not a single arrival is planned"] if plan.count == 0 else []
+    found = []
     for need in needs:
         if need.bound is not None and need.planned < need.bound:
             longer = f"; a run {need.bound / need.planned:.1f} times as long has them" if need.planned else ""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from analysis.summary import Summary
 
 REASONS_SHOWN = 12
+FAILED = "failed"
+"""A percentile that falls on a request which failed, and so took for ever; short, since the table is to fit into 80 columns."""
 EPILOG = """writes into the run folder: summary.json, summary.md, junit.xml, percentiles.csv, over_time.csv, fleet.hlog, report.html,
 and records/*.parquet in place of the raw records (checked value by value before these are removed)
 
@@ -70,7 +72,7 @@ def show(summary: Summary, folder: Path, *, as_json: bool = False) -> None:
         console.print(Text(f"  - and {len(summary.reasons) - REASONS_SHOWN} more"))
     lines = _percentile_lines(summary)
     if terminal:
-        table = Table(box=None, padding=(0, 2, 0, 0))
+        table = Table(box=None, padding=(0, 1, 0, 0))
         for at, name in enumerate(lines[0]):
             table.add_column(name, justify="left" if at == 0 else "right")
         for line in lines[1:]:
@@ -102,7 +104,7 @@ def _percentile_lines(summary: Summary) -> list[list[str]]:
         found = summary.document[metric]
         everything = population == "all_s"
         infinite = set(found["infinite"]) if everything else set()
-        cells = ["inf (failed)" if q in infinite else duration(found[population][q]) for q in shown]
-        largest = "inf (failed)" if everything and found["failed"] else duration(found["max_of_successes_s"])
+        cells = [FAILED if q in infinite else duration(found[population][q]) for q in shown]
+        largest = FAILED if everything and found["failed"] else duration(found["max_of_successes_s"])
         lines.append([label, count(found["n"] - (0 if everything else found["failed"])), *cells, largest])
     return lines

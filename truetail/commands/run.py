@@ -129,16 +129,30 @@ def start_fleet(
     environment: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     """Start everything; the master's process."""
+    _say(
+        args,
+        "starting the embedded target"
+        if resolved["target"].get("embedded") is not None
+        else "waiting for the target to be ready",
+    )
     url = start_target(resolved, folder, children)
+    n_workers = resolved["fleet"]["workers"]
+    _say(args, f"target ready at {url}; gathering {n_workers} worker{'s' * (n_workers != 1)}")
     start_collector(resolved, folder, url, children)
     trace_sidecar.start(resolved, folder, children)
     port = roles.free_port()
     command = roles.master(locustfile, folder, ("127.0.0.1", port), options.master_arguments(args))
     master = children.start("master", command, environment)
-    for i in range(resolved["fleet"]["workers"]):
+    for i in range(n_workers):
         children.start(f"worker-{i}", roles.worker(locustfile, f"worker-{i}", ("127.0.0.1", port)))
     options.announce(args)
     return master
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    """What is under way before the first figures come."""
+    if not (args.quiet or args.json):
+        print(text, file=sys.stderr, flush=True)
 
 
 def progress_mode(args: argparse.Namespace) -> str:

@@ -20,6 +20,7 @@ from werkzeug.serving import make_server
 from truetail import roles
 from truetail.errors import RunFailed, UsageError
 from truetail.scenario import Scenario, loads
+from truetail.scenario_preview import NOTHING_PLANNED
 from truetail.scenario_rules import warnings
 from truetail.ui import guard, login
 from truetail.ui.curve import planned_curve
@@ -74,6 +75,8 @@ class Desk:
             return jsonify({"faults": list(error.faults)[:50]}), 422
         except (ValueError, OSError) as error:
             return jsonify({"faults": [f"the arrivals cannot be planned: {error}"]}), 422
+        if curve["count"] == 0 and curve["until_s"] == curve["duration_s"]:
+            return jsonify({"faults": [NOTHING_PLANNED]}), 422
         scenario = order.scenario
         about = {
             "name": scenario.name,
